@@ -13,19 +13,19 @@ use std::time::Duration;
 
 use tokio::task::unconstrained;
 
-/// The longest time between two looks at the clock by one task of a client, while it holds anything. A lease that ended
-/// during a suspend is noticed at most this long after it.
+/// The longest time between two readings of the clock by the watchdog task, while the client holds anything. A lease
+/// that ended during a suspend is noticed at most this long after the suspend.
 pub(crate) const LOOK_MAX: Duration = Duration::from_millis(250);
 
 /// The shortest suspend that counts.
 const JUMP_MIN: Duration = Duration::from_millis(20);
 
-/// The reading of the clocks at their origin, the start of the machine or of the process: 36 years. A server may have
-/// been up for longer than that, so instants before the origin need a tick too.
+/// The tick at the origin of the clocks, which is the start of the machine or of the process: 36 years. A server may
+/// have been up since before the origin, so earlier instants need ticks too.
 const ORIGIN: Tick = Tick::at(1 << 60);
 
-/// An instant of the engine's clock, in nanoseconds since an arbitrary origin. One more is stored: without a zero, an
-/// optional instant takes no more memory.
+/// An instant of the engine's clock, in nanoseconds since an arbitrary origin. Stored plus one, so that it is never
+/// zero and an `Option` of it needs no extra memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tick(NonZeroU64);
 
@@ -66,8 +66,8 @@ impl Tick {
         Self::at(self.nanos().saturating_sub(span))
     }
 
-    /// Rounds down to a grid that is shared by all spans of about this `grain`: the largest power of two of nanoseconds
-    /// that is not above it.
+    /// Rounds down to a multiple of the largest power of two of nanoseconds that is not above `grain`, so that similar
+    /// grains share one grid.
     pub(crate) fn rounded_down(self, grain: Duration) -> Self {
         let grain = u64::try_from(grain.as_nanos()).unwrap_or(u64::MAX);
         match grain.checked_ilog2() {
@@ -155,7 +155,7 @@ impl Clock {
     /// they fire; until then a suspend goes unnoticed.
     pub(crate) async fn sleep_until(self, at: Tick) {
         loop {
-            // In one expression, so that a task that sleeps stores no more than the sleep.
+            // One expression, so that the future of a sleeping task stores only the sleep.
             tokio::time::sleep(match self.now().until(at) {
                 Duration::ZERO => return,
                 left => left,
@@ -170,7 +170,7 @@ impl Clock {
         tokio::select! {
             biased;
             done = work => Some(done),
-            // Also if the work has used up the budget of this step.
+            // Unconstrained, so that the limit holds even if the work has used up the budget of this poll.
             () = unconstrained(self.sleep_until(end)) => None,
         }
     }
@@ -189,7 +189,7 @@ impl Pace {
         Self { clock, looked }
     }
 
-    /// Whether the timers have stood still since the last look: the machine was suspended.
+    /// Whether the timers have stood still since the last call, because the machine was suspended.
     pub(crate) fn has_jumped(&mut self) -> bool {
         let (tick, timer) = self.looked;
         self.looked = (self.clock.now(), tokio::time::Instant::now());
@@ -197,7 +197,8 @@ impl Pace {
     }
 }
 
-/// Goes on during a suspend. On macOS that is `CLOCK_MONOTONIC`, but not std's `Instant`.
+/// Reads a clock that continues during a suspend. On macOS this is `CLOCK_MONOTONIC`, which std's `Instant` does not
+/// use.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn system_now() -> Tick {
     #[cfg(not(target_vendor = "apple"))]

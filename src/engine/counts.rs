@@ -1,7 +1,7 @@
 //! Hold counts, by mode.
 
-/// The mode of a share: alone, or beside others of this mode. Writers and readers; locks of one holder are always
-/// exclusive. The stronger mode is the lesser.
+/// The mode of a share: alone, as a writer, or beside others of this mode, as a reader. Shares of locks with one holder
+/// are always exclusive. In the order, the stronger mode is the lesser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Exclusive,
@@ -24,7 +24,7 @@ impl Counts {
         self.0[mode as usize]
     }
 
-    /// In all modes.
+    /// The sum over all modes.
     pub(crate) fn total(self) -> u32 {
         self.0.iter().sum()
     }
@@ -37,7 +37,7 @@ impl Counts {
         self.0[mode as usize] -= 1;
     }
 
-    /// The strongest mode of them, if there are any.
+    /// The strongest mode that occurs. `None` if all counts are zero.
     pub(crate) fn strongest(self) -> Option<Mode> {
         let modes = [Mode::Exclusive, Mode::Shared];
         modes.into_iter().find(|mode| self.of(*mode) > 0)

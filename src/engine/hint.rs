@@ -1,12 +1,12 @@
-//! Wake-ups between the tasks of a client, and a value that one of them waits for.
+//! Wake-ups between the tasks of a client, and a value that one task waits for.
 //!
 //! A hint can be given before, during or after the wait for it. It carries no fact: a task that wakes looks again. It
 //! is a counter with waiters, so a hint given between the look and the wait is not missed, and a hint without a waiter
 //! costs one more look.
 //!
-//! The waiters of one owner are woken when another task of that owner gets the lock: they can enter it then.
-//! Invariant: a waiter is listed before it looks for a hold of its owner, and a hold has a guard before its owner is
-//! looked up here. So one of the two sees the other, and a grant wakes no waiter of other owners.
+//! When a task gets the lock, the waiters with the same owner are woken, because they can enter the hold. Invariant: a
+//! waiter is listed before it looks for a hold of its owner, and a hold has a guard before its owner is looked up here.
+//! So either the waiter finds the hold or the hold finds the waiter. A grant wakes no waiter of other owners.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -22,13 +22,13 @@ use crate::api::holder::Owner;
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     count: AtomicU32,
-    /// Made by the first waiter, as most hints have none. The waiter makes it before it looks, and a hint is counted before
-    /// this is read, each with a fence between the two. So at least one of them sees the other.
+    /// Made by the first waiter, because most hints have none. A waiter makes it before it reads the count, and
+    /// `notify` counts before it reads this, each with a fence between the two. So at least one of them sees the other.
     waiting: OnceLock<Box<Notify>>,
 }
 
-/// The number of hints given before the last look. Only after 2^32 of them in one wait it would be the same again, and
-/// each wait has a timer.
+/// The number of hints that were given before the last look. It would be equal again only after 2^32 hints in one wait,
+/// and each wait has a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
 pub(crate) struct Mark(u32);
@@ -65,7 +65,7 @@ impl Hint {
     }
 }
 
-/// A value that one task waits for, and the waker of that. The first one counts.
+/// A value that one task waits for, and the waker of that task. Only the first value counts.
 #[derive(Debug)]
 pub(crate) struct Arrival<T>(Mutex<(Option<T>, Option<Waker>)>);
 
@@ -87,7 +87,7 @@ impl<T> Arrival<T> {
         }
     }
 
-    /// Takes the value out, or has it wake this task.
+    /// Takes out the value, or stores the waker of this task for when it arrives.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<T> {
         let (arrived, waiting) = &mut *self.0.lock();
         if let Some(value) = arrived.take() {
@@ -98,7 +98,7 @@ impl<T> Arrival<T> {
     }
 }
 
-/// Has this task woken next, and no other.
+/// Stores the waker of this task, in place of any other.
 pub(crate) fn set_waker(waker: &mut Option<Waker>, context: &Context<'_>) {
     match waker {
         Some(waker) => waker.clone_from(context.waker()),
@@ -106,7 +106,7 @@ pub(crate) fn set_waker(waker: &mut Option<Waker>, context: &Context<'_>) {
     }
 }
 
-/// The hint of each owner that has waiters, and how many they are.
+/// The hint of each owner that has waiters, and the number of its waiters.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerWaiters(Mutex<FxHashMap<Owner, (Arc<Hint>, usize)>>);
 

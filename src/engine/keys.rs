@@ -12,14 +12,14 @@ use crate::api::error::{Error, Result};
 /// The longest name of a lock, in bytes of UTF-8, including the client's prefix.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// What the channels of read-write locks begin with.
+/// The beginning of the channels of read-write locks.
 pub(crate) const RW_CHANNEL: &str = "redisson_rwlock";
 
 /// The channel on which waiters recall holds of a client, before the client's uuid.
 pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
 
-/// A checked name: the user's name of the lock, and the server's. In one allocation, as it goes along with each call
-/// and each hold.
+/// A checked name: the lock's name as the user wrote it, and its key. In one allocation, because each call and each
+/// hold has a clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockName(Arc<Names>);
 
@@ -135,8 +135,8 @@ impl LockName {
         self.tagged("", format_args!(":{holder}:rwlock_timeout:{number}"))
     }
 
-    /// The channel of a latch. Redisson puts braces around every name. Where channels have slots, that of a name with
-    /// braces would not be in the slot of its latch, and Redisson has no such latch there.
+    /// The channel of a latch. Redisson puts braces around every name. Where channels have slots, that would put the
+    /// channel of a name with braces in another slot than its latch. Redisson has no such latch there.
     pub fn latch_channel(&self, has_slot: bool) -> String {
         const CHANNEL: &str = "redisson_countdownlatch__channel__";
         if has_slot && self.key().contains('{') {
@@ -212,7 +212,7 @@ impl LockName {
         format!("{}:", self.own_helper("lockset_barrier_over"))
     }
 
-    /// A key for each id. It includes the length of the id, because names and ids may contain colons.
+    /// A key for each id. Includes the length of the id, because names and ids may contain colons.
     fn own_helper_of(&self, prefix: &str, id: &str) -> String {
         format!("{}:{id}:{}", self.own_helper(prefix), id.len())
     }
@@ -228,7 +228,8 @@ impl LockName {
         self.tagged(format_args!("{prefix}:"), "")
     }
 
-    /// A text with the key in it, in braces unless it has some: what the braces enclose decides on the slot.
+    /// A text that contains the key, in braces unless the key has braces of its own. The text in the braces decides on
+    /// the slot.
     fn tagged(&self, before: impl Display, after: impl Display) -> String {
         let key = self.key();
         if key.contains('{') {
@@ -239,7 +240,7 @@ impl LockName {
     }
 }
 
-/// The key for an operator's reason to take the hold with this id away. `None`: it is no holder id.
+/// The key of an operator's reason for taking away the hold with this holder id. `None` if `holder` is no holder id.
 pub(crate) fn freed_key(holder: &str) -> Option<String> {
     let (client, number) = holder
         .strip_suffix(":write")

@@ -1,12 +1,13 @@
-//! Subscribes to a channel and ends that, for waiters and for callers that wait for a condition at the server.
+//! Makes and ends subscriptions to channels, for waiters and for callers that wait for a condition at the server.
 //!
-//! All listeners of a client to one channel share one subscription, and one command makes it. Invariants: who subscribes
-//! is a listener until that has ended, so no subscription is ended while it is being made. The command that ends it is
-//! handed over to the connection at once, under the mutex of its state, or is not needed: it waits for no connection,
-//! and comes behind no later subscription. No caller waits for another: a future that is not polled delays no other. A
-//! message is a hint and never a fact; the caller asks the server again after each subscription, because messages before
-//! it were missed. The watchdog's task subscribes, and tries again for as long as somebody listens. When the last listener
-//! leaves, the subscription ends in the background.
+//! All listeners of a client to one channel share one subscription, and one command makes it. Invariants: the task that
+//! subscribes counts as a listener until it has ended, so no subscription is ended while it is being made. The command
+//! that ends a subscription is handed over to the connection at once, under the mutex of the state. If there is no
+//! connection, it is not needed. So it waits for no connection, and comes behind no later subscription. No caller waits
+//! for another: a future that is not polled delays no other. A message is a hint and never a fact. After each
+//! subscription the caller asks the server again, because earlier messages were missed. The watchdog's task subscribes,
+//! and tries again for as long as there is a listener. When the last listener leaves, the subscription ends in the
+//! background.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,16 +22,16 @@ use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::subscription::Subscription;
 use crate::engine::keys::LockName;
 
-/// How long a shared subscription outlives its last listener. Without this, a caller that waits in a loop would subscribe
-/// each time, and a lock that several processes fight over would be subscribed to for each grant.
+/// How long a shared subscription outlives its last listener. Otherwise a caller that waits in a loop would subscribe
+/// each time, and clients that compete for a lock would subscribe for each grant.
 pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
-/// Has the watchdog's task subscribe to this channel, and try again until the server confirms it or nobody else listens.
-/// Unless it was heard all along, that gives a hint, as a message does: the caller asks the server again, because earlier
-/// messages were missed.
+/// Has the watchdog's task subscribe to this channel, and try again until the server confirms it or there is no other
+/// listener. Gives a hint, like a message, unless the subscription was there all along: the caller has to ask the
+/// server again, because earlier messages were missed.
 fn subscribe_later(listener: Listener) {
     let core = Arc::clone(&listener.core);
-    // Without its task nothing would come of it.
+    // Without its task the client cannot subscribe.
     if core.is_closed()
         || core.watchdog.is_gone()
         || !listener.subscription.begin_subscribing(&listener.channel)
@@ -47,7 +48,7 @@ fn subscribe_later(listener: Listener) {
             let was_heard = subscription.is_heard(&channel, core.locals.gaps());
             let subscribing = subscribe(core, subscription, &listener.route, &channel);
             if core.until_closed(subscribing).await == Some(false) {
-                // A refusal may pass quickly, as while a slot moves.
+                // The reason of a refusal may pass quickly, for example if a slot is moving.
                 let next = clock.now().after(pause);
                 core.until_closed(clock.sleep_until(next)).await;
                 pause = (pause * 2).min(cap);
@@ -59,7 +60,7 @@ fn subscribe_later(listener: Listener) {
                 subscription.hint.notify();
             }
             if is_done {
-                // By now another task may have begun.
+                // Another task may have begun since.
                 return;
             }
         }
@@ -67,8 +68,8 @@ fn subscribe_later(listener: Listener) {
     core.watchdog.begin(work.boxed());
 }
 
-/// Subscribes to this channel, for a task that counts as a listener until this has ended. Returns whether the server has
-/// confirmed it. The last listener to leave ends the subscription.
+/// Subscribes to this channel. The calling task must count as a listener until this has ended. Returns whether the
+/// server has confirmed the subscription. The last listener to leave ends it.
 async fn subscribe(
     core: &Arc<Core>,
     subscription: &Arc<Subscription>,
@@ -78,7 +79,7 @@ async fn subscribe(
     let command = push_command(core.channels().subscribe(), channel);
     let gaps = core.locals.gaps();
     {
-        // Behind an end that is being sent.
+        // The mutex puts this command behind one that is ending the subscription.
         let mut state = subscription.state();
         subscription.mark_subscribed();
         if !state.is_heard(channel, gaps) {
@@ -88,7 +89,7 @@ async fn subscribe(
         if let Some(old) = old.filter(|old| **old != *channel)
             && core.locals.ignore(&old, subscription)
         {
-            // Of a waiter under another holder id.
+            // The waiter now asks under another holder id, whose channel is another.
             unsubscribe(core, route, &old);
         }
         core.locals.listen(channel, subscription);
@@ -101,8 +102,9 @@ async fn subscribe(
     sent.is_ok()
 }
 
-/// Has the watchdog's task end the subscription after `linger`, if the caller was its last listener. False if there is
-/// nothing to end. The lock stays for waiters that come before the end, so that they find the subscription.
+/// Has the watchdog's task end the subscription, whose last listener has left, after `linger`, unless it has a listener
+/// again. False if there is nothing to end. `local` is kept until then, so that waiters that come before the end find
+/// the subscription.
 pub(crate) fn end_later(
     core: &Arc<Core>,
     subscription: &Arc<Subscription>,
@@ -138,13 +140,14 @@ fn unsubscribe_unused(core: &Arc<Core>, subscription: &Arc<Subscription>, route:
     state.heard_since = None;
     if core.locals.leads_to(&channel, subscription) {
         unsubscribe(core, route, &channel);
-        // Behind the command: who comes before that finds this subscription, and subscribes behind it as well.
+        // Removed from the list after the command: a listener that comes before the removal uses this subscription, and
+        // subscribes behind the command.
         subscription.end_unused(|| core.locals.forget(&channel, subscription));
     }
 }
 
-/// Ends the subscription to this channel at the server. Without a connection it has ended already, unless the server has
-/// yet to notice the end of that: the next connection has it killed.
+/// Ends the subscription to this channel at the server. Without a connection the subscription has ended with the last
+/// one. If the server has not noticed the end of a connection yet, the next connection has the old one killed.
 fn unsubscribe(core: &Arc<Core>, route: &Arc<str>, channel: &str) {
     let command = push_command(core.channels().unsubscribe(), channel);
     let ending = Arc::new(Ending {
@@ -166,7 +169,7 @@ struct Ending {
 }
 
 impl Ending {
-    /// Has the client make the next connection for messages.
+    /// Has the client make the next connection for messages, which has the earlier one killed.
     fn connect(&self) {
         let core = self.core.upgrade().filter(|core| !core.is_closed());
         let Some(core) = core else {
@@ -219,12 +222,12 @@ impl Listener {
         }
     }
 
-    /// A listener beside the waiters of a lock.
+    /// A listener that shares the subscription of the waiters of a lock.
     pub(crate) fn beside(core: &Arc<Core>, local: &Arc<LocalLock>, name: &LockName) -> Self {
         Self::of_waiter(core, local, &local.subscription, &name.lock_channel())
     }
 
-    /// A listener beside waiters of a lock with this subscription.
+    /// A listener that shares this subscription with waiters of a lock.
     pub(crate) fn of_waiter(
         core: &Arc<Core>,
         local: &Arc<LocalLock>,
@@ -270,7 +273,7 @@ impl Listener {
         self.subscription.is_heard(&self.channel, gaps)
     }
 
-    /// Has the client subscribe, unless messages already reach it; returns whether they do.
+    /// Has the client subscribe, unless messages already reach it. Returns whether they do.
     pub(crate) fn subscribe(&self) -> bool {
         let is_heard = self.is_heard();
         if !is_heard {
@@ -279,8 +282,8 @@ impl Listener {
         is_heard
     }
 
-    /// Has the client subscribe once more if nothing has come over the connection for messages for long. If it is dead,
-    /// that ends it, and the gap gives a hint.
+    /// Has the client subscribe once more if nothing has come over the connection for messages for long. If that
+    /// connection is dead, this ends it, and the gap gives a hint.
     pub(crate) fn check_connection(self) {
         let core = &self.core;
         let replied = core
@@ -314,7 +317,7 @@ impl Drop for Listener {
             return;
         }
         let is_ending = end_later(core, subscription, route, self.local.take(), LINGER);
-        // With a channel, its end is under way, and forgets it.
+        // If the state has a channel, the end of the subscription is under way, and removes it from the list.
         if !is_ending && subscription.state().channel.is_none() {
             core.locals.forget(&self.channel, subscription);
         }
@@ -333,7 +336,7 @@ mod tests {
     use crate::engine::hold::local::Locals;
     use crate::testing::{Answer, Scripted};
 
-    /// Under a subscription of its own, its command could come before the one that ends the other.
+    /// With a subscription of its own, its command could come before the command that ends the other subscription.
     #[tokio::test(start_paused = true)]
     async fn who_comes_at_the_end_of_a_subscription_shares_it() {
         type Came = (Arc<Locals>, OnceLock<Arc<Subscription>>);
@@ -360,7 +363,7 @@ mod tests {
         drop(listener);
         tokio::time::sleep(LINGER * 2).await;
         assert!(Arc::ptr_eq(came.1.get().expect("it came"), &first));
-        // It does not hear anything yet, and who leaves last ends it.
+        // The subscription is not confirmed yet, and the last listener to leave ends it.
         assert_eq!(first.state().heard_since, None);
         assert!(first.remove_listener());
         assert!(end_later(core, &first, &"x".into(), None, LINGER));
@@ -368,7 +371,7 @@ mod tests {
         assert_eq!(core.locals.channels(), 0);
     }
 
-    /// Each is in a task of its own, and tasks that wait for one connection are polled in any order.
+    /// Two tasks that wait for one connection are polled in any order.
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_subscription_does_not_come_behind_the_next_one() {
         let server = Scripted::new(|_| Answer::Value(Value::Okay));
@@ -388,7 +391,7 @@ mod tests {
         assert!(last.is("SUBSCRIBE") && next.is_heard(), "{last:?}");
     }
 
-    /// A caller that waits for hints would try again at once, without an end.
+    /// With a hint, a caller that waits would try again at once, endlessly.
     #[test]
     fn without_the_task_of_its_client_nobody_is_told_to_try_again() {
         let runtime = || {
@@ -406,7 +409,7 @@ mod tests {
         assert_eq!(listener.mark(), mark);
     }
 
-    /// Its late confirmation would count for the next one, which the server has yet to begin.
+    /// Otherwise its late confirmation would count for the next subscription, which the server has yet to begin.
     #[tokio::test(start_paused = true)]
     async fn a_subscription_is_not_ended_while_it_is_being_made() {
         let server = Scripted::new(|sent| match sent.is("SUBSCRIBE") {

@@ -14,10 +14,10 @@ pub(crate) mod synchronizer;
 
 use std::ops::Deref;
 
-/// A list that nearly always has one element, with room for that without an allocation.
+/// A list that nearly always has one element. One element needs no allocation.
 pub(crate) type Few<T> = smallvec::SmallVec<[T; 1]>;
 
-/// A value that is the default in most places, where it takes the memory of a pointer.
+/// A value that is usually the default. The default takes the memory of a pointer.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Seldom<T>(Option<Box<T>>);
 
@@ -33,12 +33,12 @@ impl<T> Default for Seldom<T> {
 }
 
 impl<T: Usual> Seldom<T> {
-    /// For a change of it. Allocates it if it was the default.
+    /// Returns the value for a change. Allocates it if it was the default.
     pub(crate) fn change(&mut self) -> &mut T {
         self.0.get_or_insert_with(|| Box::new(T::USUAL.clone()))
     }
 
-    /// For a change that leaves the default as it is.
+    /// Returns the value for a change, or `None` if it is the default.
     pub(crate) fn if_changed(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }

@@ -1,9 +1,9 @@
 //! Confirms grants that count only once replicas have them.
 //!
-//! `WAIT` returns how many replicas have the writes of the connection it is sent on. So the hold is renewed first,
-//! which is a write after the grant, and `WAIT` follows directly on one connection. On another connection, or a
-//! replaced one, its answer would mean nothing. `WAIT` holds up every command behind it, so it has a connection of its
-//! own.
+//! `WAIT` returns how many replicas have the writes of the connection on which it is sent. So the hold is renewed
+//! first, which is a write after the grant, and `WAIT` follows directly on the same connection. On another connection,
+//! or a replaced one, its answer would mean nothing. `WAIT` delays every command behind it, so it has a connection of
+//! its own.
 //!
 //! Invariants: one `WAIT` is under way to each server. Requests that come in the meantime share the next `WAIT` with
 //! all others of equal terms. A renewal names a holder id that is used once, so a late or repeated renewal changes
@@ -30,9 +30,9 @@ use crate::watchdog::{BATCH_HOLDS_MAX, Watchdog};
 #[derive(Debug)]
 pub(crate) struct Replicas {
     scripts: Arc<Scripts>,
-    /// The longest wait for a reply that comes at once.
+    /// The time limit for a reply that the server sends at once.
     reply: Duration,
-    /// By server, the requests for the next `WAIT`. A queue exists while a `WAIT` is under way.
+    /// The requests for the next `WAIT`, by server. A queue exists while a `WAIT` is under way.
     queues: Mutex<HashMap<u64, VecDeque<Request>>>,
 }
 
@@ -47,7 +47,7 @@ impl Replicas {
 
     /// Waits until replicas have these holds, which must be in one slot.
     ///
-    /// Cancel safe: a round that is under way goes on, and only concerns holds that were granted.
+    /// Cancel safe: a round that is under way goes on, and concerns only holds that were granted.
     pub(crate) async fn confirm(
         self: &Arc<Self>,
         watchdog: &Watchdog,
@@ -65,7 +65,7 @@ impl Replicas {
             outcome,
         };
         if self.enqueue(server, request) {
-            // Driven by the watchdog, so that a caller that leaves does not cancel the others.
+            // The watchdog drives it, so that a caller that leaves does not cancel the requests of others.
             watchdog.drive(Arc::clone(self).serve(server).boxed());
         }
         confirmed
@@ -73,7 +73,7 @@ impl Replicas {
             .unwrap_or_else(|_| Err(Failure::silent("the client is gone")))
     }
 
-    /// Adds a request. Returns true if the queue has no driver yet.
+    /// Adds a request. True if the queue is new, so that the caller has to start its task.
     fn enqueue(&self, server: u64, request: Request) -> bool {
         let mut queues = self.queues.lock();
         let is_new = !queues.contains_key(&server);
@@ -87,7 +87,8 @@ impl Replicas {
         }
     }
 
-    /// The first request in the queue, with all others of equal terms. `None` ends the queue.
+    /// Takes out the first request of the queue, with all others of equal terms. `None` if the queue was empty and is
+    /// removed.
     fn next_round(&self, server: u64) -> Option<Vec<Request>> {
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&server)?;
@@ -119,17 +120,17 @@ pub(crate) struct Confirmation {
     pub(crate) script: &'static Script,
     pub(crate) key: Arc<str>,
     pub(crate) holder: HolderId,
-    /// The end of the lease, which the confirmation does not lengthen.
+    /// The end of the lease. The renewal for the confirmation does not lengthen it.
     pub(crate) until: Tick,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    /// The requested number of replicas has it.
+    /// The requested number of replicas has the hold.
     Confirmed,
-    /// The server no longer has it, or is no longer a primary.
+    /// The server no longer has the hold, or is no longer a primary.
     Gone,
-    /// Only this number of replicas had it in time.
+    /// Only this number of replicas had the hold in time.
     TooFew(i64),
     /// The server does not permit this user to run `WAIT`.
     Denied(RedisError),
@@ -145,7 +146,7 @@ struct Request {
     outcome: oneshot::Sender<ConfirmOutcome>,
 }
 
-/// Confirms all requests. When they were queued, all were known to be at one server.
+/// Confirms all requests. Their keys were at one server when they were queued.
 async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {
     let mut elsewhere: BTreeMap<u16, Vec<Request>> = BTreeMap::new();
     let answers = ask(scripts, reply, &requests).await;
@@ -154,11 +155,11 @@ async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {
             let slot = scripts.transport.slot(&request.holds[0].key);
             elsewhere.entry(slot).or_default().push(request);
         } else {
-            // Here and below, the caller may be gone.
+            // Fails if the caller is gone, here and below.
             let _ = request.outcome.send(answer);
         }
     }
-    // Each slot that has moved, or is about to move, is followed on its own.
+    // The requests of each slot that has moved, or is moving, are sent again separately.
     for requests in elsewhere.into_values() {
         let answers = ask(scripts, reply, &requests).await;
         for (request, answer) in requests.into_iter().zip(answers) {
@@ -205,7 +206,7 @@ async fn ask(scripts: &Scripts, reply: Duration, requests: &[Request]) -> Vec<Co
         for (number, (at, _)) in holds.iter().enumerate() {
             match &held {
                 Ok(held) if held[number] => {}
-                // A missing hold decides, even if others of the request are there.
+                // One missing hold decides, even if the server has the others of the request.
                 Ok(_) => verdicts[*at] = Ok(Verdict::Gone),
                 Err(failure) => verdicts[*at] = Err(failure.clone()),
             }
@@ -214,7 +215,8 @@ async fn ask(scripts: &Scripts, reply: Duration, requests: &[Request]) -> Vec<Co
     verdicts
 }
 
-/// Whether each hold was renewed. After a temporary error none counts as renewed: the caller acquires them again.
+/// Whether each hold was renewed. After a temporary error no hold counts as renewed, so that the caller acquires them
+/// again.
 fn renewed(answer: Result<Value, RedisError>, holds: usize) -> Result<Vec<bool>, Failure> {
     match answer {
         Ok(value) => {

@@ -36,15 +36,15 @@ pub(crate) struct Synchronizer {
     pub(crate) options: Arc<Options>,
 }
 
-/// A value until its caller takes it. It is dropped when the client is closed, because the caller may never be polled
-/// again.
+/// A value that its caller has yet to take. It is dropped when the client is closed, because the caller may never be
+/// polled again.
 pub(crate) struct Untaken<T> {
     core: Arc<Core>,
     value: Mutex<Option<T>>,
 }
 
 impl<T: Send + 'static> Untaken<T> {
-    /// The value is closed with the client for as long as the second part is kept.
+    /// The client drops the value when it is closed, for as long as the second part is kept.
     pub(crate) fn new(core: &Arc<Core>, value: Option<T>) -> (Arc<Self>, ClosedWith) {
         let untaken = Arc::new(Self {
             core: Arc::clone(core),
@@ -56,7 +56,7 @@ impl<T: Send + 'static> Untaken<T> {
 
     fn put(&self, value: T) {
         let mut place = self.value.lock();
-        // Asked under the mutex: what comes before the client is closed is taken out by that.
+        // Checked under the mutex: a value that is put before the client is closed is taken out by the closing.
         if !self.core.is_closed() {
             *place = Some(value);
             return;
@@ -123,7 +123,7 @@ impl Synchronizer {
         name.map_err(|error| self.error(error.clone().during(operation)))
     }
 
-    /// An error about this.
+    /// An error about this synchronizer.
     pub(crate) fn error(&self, error: Error) -> Error {
         error.about(self.what, self.given_name())
     }
@@ -136,7 +136,7 @@ impl Synchronizer {
         }
     }
 
-    /// How a script notifies those who wait: the channel, and the command.
+    /// How a script notifies waiters: the channel, and the command.
     pub(crate) fn told(&self, channel: String) -> (String, &'static str) {
         (channel, self.core.channels().publish())
     }
@@ -146,8 +146,8 @@ impl Synchronizer {
         self.core.new_holder().1
     }
 
-    /// How long the server knows a call by its id: longer than the call may be repeated, but a call without a limit is
-    /// known for a year, because no server takes a longer time than 2^63 ms.
+    /// How long the server knows a call by its id: for longer than the call may be repeated. A call without a limit is
+    /// known for a year, because a server takes no time above 2^63 ms.
     pub(crate) fn call_kept(&self) -> Duration {
         let give_up = self.options.give_up.unwrap_or(self.core.timing.give_up);
         let longest = give_up.max(self.core.timing.linger);
@@ -158,8 +158,9 @@ impl Synchronizer {
         self.error(Error::invalid(operation, message))
     }
 
-    /// Drives `work` in the background, and waits for its outcome, which is expected by `until`. Drops an outcome that its
-    /// caller has not taken when it is gone, or when the client is closed: the caller may never be polled again.
+    /// Drives `work` in the background, and waits for its outcome, which is expected by `until`. If the caller leaves,
+    /// or the client is closed before the caller takes the outcome, the outcome is dropped: the caller may never be
+    /// polled again.
     pub(crate) async fn finish<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -177,8 +178,8 @@ impl Synchronizer {
         outcome.take().ok_or_else(closed)
     }
 
-    /// Asks the server: runs a script until it is answered, for as long as a call continues. For a caller that waits
-    /// until `deadline` the answer may come later by the time of a reply.
+    /// Asks the server: runs a script until it is answered, within the limits of a call. For a caller that waits until
+    /// `deadline`, the answer may come up to one reply time later.
     pub(crate) async fn ask<T>(
         &self,
         operation: &'static str,
@@ -201,14 +202,14 @@ impl Synchronizer {
         read(&answer).map_err(of_this)
     }
 
-    /// The report of this holder in the way.
+    /// The report that this holder has the lock.
     pub(crate) fn held_by(&self, holder: Holder) -> Busy {
         let busy = Busy::held_by(self.given_name(), holder.id, holder.remaining);
         busy.seen_by(self.core.id())
     }
 
-    /// The holder in the way, as `asked` returns it within the time of one reply. Without an answer it is only known
-    /// that others hold the lock.
+    /// The report of the holder, if `asked` returns it within one reply time. Otherwise the report says only that
+    /// others hold the lock.
     pub(crate) async fn busy_in_time(
         &self,
         asked: impl Future<Output = Result<Option<Busy>>>,
@@ -219,8 +220,8 @@ impl Synchronizer {
         busy.unwrap_or_else(|| Busy::new(self.given_name()))
     }
 
-    /// Asks until the condition is true; `None` if it is not by the deadline. `ask` returns the caller's result, or
-    /// `None` while the condition is not true. If the first answer does, there is no subscription.
+    /// Asks until the condition is true. `None` if it is not true by the deadline. `ask` returns the caller's result,
+    /// or `None` while the condition is not true. If it is true at once, there is no subscription.
     pub(crate) async fn wait<T, F>(
         &self,
         operation: &'static str,
@@ -272,7 +273,7 @@ impl Synchronizer {
     }
 }
 
-/// Has a public handle, a struct with `site`, show itself by its name.
+/// Implements `Debug` for a public handle, a struct with `site`, which shows its name.
 macro_rules! shown_by_name {
     ($handle:ident) => {
         impl ::std::fmt::Debug for $handle {
@@ -392,7 +393,7 @@ mod tests {
         assert!(!server.sent().iter().any(is_arrival));
     }
 
-    /// It has the time for two replies, unless its client or its handle says otherwise; as `try_lock`.
+    /// It has time for two replies, unless its client or its handle says otherwise, as `try_lock` has.
     #[tokio::test(start_paused = true)]
     async fn a_call_that_asks_once_goes_on_for_as_long_as_its_handle_says() {
         let server = Scripted::new(|_| Answer::Silence);
@@ -422,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Its step on another thread has found the client open, and sends after that.
+    /// A poll on another thread has found the client open, and sends after the shutdown has begun.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_shutdown_withdraws_a_party_behind_its_arrival() {
         let server = Scripted::new(|_| Answer::Value(Value::Okay));
@@ -445,7 +446,7 @@ mod tests {
         assert_eq!(was_withdrawn, Some(false));
     }
 
-    /// A repeat, as late as the call goes on, must not count again.
+    /// A repeat at the very end of the call's time must not count again.
     #[tokio::test(start_paused = true)]
     async fn a_call_is_known_for_twice_as_long_as_it_goes_on() {
         const LONG: Duration = Duration::from_secs(600);
@@ -483,7 +484,7 @@ mod tests {
         }
     }
 
-    /// The server takes it for dead after its lease, however rarely it is to ask.
+    /// The server takes a party for dead after its lease, no matter how rarely it polls.
     #[tokio::test(start_paused = true)]
     async fn a_party_that_polls_rarely_says_in_time_that_it_lives() {
         let server = Scripted::new(|sent| match sent.words[1] == catalog::BARRIER_LEAVE.sha() {

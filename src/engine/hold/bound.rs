@@ -1,13 +1,14 @@
-//! How long one call may go on: the spans of time that a client works with, and for how long the waiters that ask for
-//! a lock have had no answer.
+//! How long one call may go on: the time limits of a client, and for how long the waiters that ask for a lock have had
+//! no answer.
 //!
-//! The limit of a call covers all its commands together, not each of them. Only the head of a local queue asks. The
-//! waiters behind it count its silence as their own, each from its own start and up to its own limit. So waiters that
-//! have waited equally long end together, and not one after another.
+//! The limit of a call covers all its commands together, not each of them. Only the head of a local queue asks the
+//! server. While the server is silent towards the head, the waiters behind it count that silence as their own, each
+//! from its own start and up to its own limit. So waiters that have waited equally long end together, and not one after
+//! another.
 //!
 //! Invariants: a call ends when the server has not answered it for as long as its client or handle allows, no matter
-//! how many commands it sent, or on which lanes. A call with a deadline ends no later than the deadline, or the time
-//! of one reply after the silence began, whichever is later. An answer to any of the waiters ends their silence. A waiter
+//! how many commands it sent, or on which lanes. A call with a deadline ends at the deadline at the latest, or one
+//! reply time after the silence began if that is later. An answer to any of the waiters ends their silence. A waiter
 //! that is not polled cannot receive an answer, so its silence proves nothing.
 
 use std::time::Duration;
@@ -19,11 +20,11 @@ use crate::api::options::TOKEN_RETENTION;
 use crate::engine::clock::{Clock, Tick};
 use crate::script::{CallBudget, millis};
 
-/// How long a call that asks once waits for an answer at most, unless its client or handle says otherwise: time for one
-/// reply, and for another over a new connection.
+/// The longest time that a call that asks once waits for an answer, unless its client or handle says otherwise: enough
+/// for one reply, and for another over a new connection.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// The spans of time the engine works with, all but one derived from the client's lease.
+/// The time limits of the engine. All but one are derived from the client's lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     /// The lease of a hold, unless its handle sets another.
@@ -34,9 +35,9 @@ pub(crate) struct Timing {
     pub(crate) give_up: Duration,
     /// A call that asks once ends after this time without an answer, unless its handle sets another.
     pub(crate) give_up_at_once: Duration,
-    /// Background work without an answer ends after this time, once its result no longer matters.
+    /// Background work without an answer goes on for at least this long, and for as long as its result matters.
     pub(crate) linger: Duration,
-    /// A waiter makes an attempt at least this often, with or without a notification.
+    /// The longest time that a waiter goes without an attempt, with or without a notification.
     pub(crate) poll_cap: Duration,
     /// A waiter that makes no attempt for this long loses its place at the server. At most 3 s: if a place is kept
     /// for longer than that, the scripts conclude that the clock was set back.
@@ -115,15 +116,16 @@ impl Bound {
         }
     }
 
-    /// When the call ends if the last answer came at `silent_since` and no other comes.
+    /// Returns when the call ends if the silence began at `silent_since` and no answer comes.
     pub(crate) fn end(&self, silent_since: Tick) -> Tick {
         let since = silent_since.max(self.start);
         let end = since.after(self.give_up);
         end.min(self.deadline().max(since.after(self.reply)))
     }
 
-    /// The budget of a command that is sent `now`, if the last answer came at `silent_since`. If that time is over, the
-    /// earlier waiters may have had no answer only because they were not polled, so there is time for one reply.
+    /// The budget of a command that is sent `now`, if the silence began at `silent_since`. Even if the silence has
+    /// reached the limit, there is time for one reply: the earlier waiters may have had no answer only because they
+    /// were not polled.
     pub(crate) fn call_budget(&self, silent_since: Tick, now: Tick) -> CallBudget {
         let mut end = self.end(silent_since);
         if end <= now {
@@ -133,7 +135,7 @@ impl Bound {
     }
 }
 
-/// When the silence began, and the error of the last waiter that ended because of it.
+/// The silence of the server: when it began, and the error of the last waiter that ended because of it.
 #[derive(Debug, Default)]
 pub(crate) struct Silence(Mutex<Option<Asking>>);
 
@@ -150,7 +152,8 @@ impl Silence {
     /// Notes that a waiter asks now. Returns since when there has been no answer.
     ///
     /// # Errors
-    /// That of an earlier waiter, if the silence has reached the limit of the call. Then it need not ask.
+    /// Fails with the error of an earlier waiter if the silence has reached the limit of this call, so that it need not
+    /// ask.
     pub(crate) fn begin_asking(&self, now: Tick, bound: &Bound) -> Result<Tick> {
         let mut state = self.0.lock();
         match state.get_or_insert((now, None)) {
@@ -159,14 +162,14 @@ impl Silence {
         }
     }
 
-    /// A waiter was answered, or need not ask.
+    /// Ends the silence, because a waiter was answered or need not ask.
     pub(crate) fn end(&self) {
         let ended = self.0.lock().take();
         drop(ended);
     }
 
-    /// Notes that a waiter ends with this error. If the error is not an answer, the waiters behind it end with it
-    /// too, once they have waited as long.
+    /// Notes that a waiter ends with this error. Unless the error is an answer of the server, the waiters behind end
+    /// with the same error once the silence reaches their limits.
     pub(crate) fn note_error(&self, error: &Error) {
         let is_answer = !error.is_transient() || error.is_not_replicated();
         if is_answer {
@@ -176,8 +179,8 @@ impl Silence {
         }
     }
 
-    /// Resolves when a call that waits behind others is over, by its deadline or by their silence. It needs no
-    /// wake-up for that. Cancel safe.
+    /// Resolves when a call that waits behind others is over, by its deadline or by their silence. This needs no
+    /// wake-up by another task. Cancel safe.
     pub(crate) async fn until_over(&self, clock: Clock, bound: &Bound) -> Over {
         loop {
             let now = clock.now();
@@ -185,13 +188,13 @@ impl Silence {
             let state = self.0.lock().clone();
             let check_at = match state {
                 None if deadline <= now => return Over::NotInTime,
-                // A silence that begins now.
+                // A silence may begin at any moment, at the earliest now.
                 None => bound.end(now).min(deadline),
                 Some((since, why)) => {
                     let end = bound.end(since);
                     let reported = match why {
                         Some(_) => end,
-                        // The waiters that ask may not have been polled for a while.
+                        // No error is reported yet: the waiters that ask may not have been polled for a while.
                         None => end.after(bound.reply * 2),
                     };
                     if reported <= now {

@@ -35,14 +35,13 @@ impl Deref for Bundle {
     }
 }
 
-/// The members of a bundle, as their holds see it.
+/// The members of a bundle. Their holds notify this value of a loss.
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Dropped first: the last member may be the last of its client, which then reports its counts.
+    /// Dropped first: the drop of the last member may end its client, which then reports its counts.
     _timer: GuardTimer,
     all: Vec<Member>,
-    /// The first member that was lost, and why. The shares that were released after it also come to an end, but that
-    /// end means nothing.
+    /// The first member that was lost, and why. The other shares are released after that, so their ends are not losses.
     first_lost: OnceLock<(usize, LostReason)>,
     view: LossCell,
 }
@@ -66,9 +65,9 @@ impl Members {
         self.all[0].share.hold.core.clock.now()
     }
 
-    /// Releases the shares of the other holds because one hold was lost. The server may still have the lost hold. It
-    /// is left alone until the guard is gone, and the work under it with it. A closed client loses every hold, and
-    /// leaves them to their leases.
+    /// Releases the shares of the other holds because one hold was lost. The lost hold, which the server may still
+    /// have, is left alone until the guard is gone, because the work under it goes on until then. The holds of a closed
+    /// client are left to their leases.
     fn fall(&self) {
         let is_left = |hold: &Hold| hold.core.is_closed() || hold.expire_if_due().is_some();
         let mut others = self.end(|hold| !is_left(hold));
@@ -78,7 +77,8 @@ impl Members {
         release_all_later(self.now(), others);
     }
 
-    /// The first hold that was lost, or whose share has ended by itself. The first look at it releases the others.
+    /// Returns the first hold that was lost, or whose share has ended by itself. The first call that finds one releases
+    /// the others.
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
         if self.first_lost.get().is_none() {
             let mut members = self.all.iter().enumerate();
@@ -94,7 +94,7 @@ impl Members {
         Some((&self.all[at].share.hold, reason))
     }
 
-    /// Resolves with the name and the reason when the first hold is lost.
+    /// Resolves when the first hold is lost, with its name and the reason.
     pub(crate) async fn lost_member(&self) -> (&str, LostReason) {
         loop {
             if let Some((hold, reason)) = self.first_lost() {
@@ -143,7 +143,7 @@ impl Members {
         members.map(|member| member.share.hold.token_of(&member.share.owner))
     }
 
-    /// The largest token of any member.
+    /// The largest of the members' tokens.
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
         self.fencing_tokens().flatten().max()
     }
@@ -160,7 +160,7 @@ impl Members {
         Some(Lost::new(hold.name(), reason))
     }
 
-    /// Takes out the shares that are not released yet, of the holds that `which` selects.
+    /// Takes out the shares of the holds that `which` selects, except for those already released.
     fn end(&self, which: impl Fn(&Hold) -> bool) -> Few<RawShare> {
         let members = self.all.iter().filter(|member| which(&member.share.hold));
         members
@@ -209,7 +209,7 @@ impl Bundle {
             share.hold.add_loss_listener(Arc::downgrade(&members));
         }
         let bundle = Self(members);
-        // A hold may have been lost before it knew the group.
+        // A hold may have been lost before this was listed as its listener.
         bundle.first_lost();
         bundle
     }
@@ -224,10 +224,10 @@ impl Bundle {
             self.ensure_held("reenter")?;
             let members = self.all.iter();
             let each = members.map(|member| Share::entrance_again(&member.share));
-            // All are ready before the first is entered: this future may not be polled in between.
+            // All are prepared before the first is entered, because this future may be left unpolled in between.
             let entrances = join_all(each).await.into_iter();
             let entrances = entrances.collect::<Result<Vec<_>>>();
-            // If a hold was lost in the meantime, report that, and not the release of the others that followed from it.
+            // If a hold was lost in the meantime, reports that loss, not the release of the others that followed it.
             self.ensure_held("reenter")?;
             let shares = entrances?.into_iter().map(Share::entered);
             if let Some(shares) = shares.collect::<Result<Option<_>>>()? {
@@ -248,7 +248,7 @@ impl Bundle {
         self.end(|_| true).into_iter().for_each(RawShare::forget);
     }
 
-    /// Ends the loss view, because no guard has the bundle from now on.
+    /// Ends the loss view, because the guard is about to be gone.
     fn end_view(&self) {
         self.view.end(|| self.loss());
     }
@@ -278,7 +278,7 @@ mod tests {
     use crate::script::catalog::{FAIR_ACQUIRE, REENTRANT_ACQUIRE};
     use crate::testing::{Answer, Scripted, Sent, elsewhere, granted};
 
-    /// No guard has them any more, and the work under the lost one has to stop anyway.
+    /// The work under the lost lock has to stop, so the other locks have no use.
     #[tokio::test(start_paused = true)]
     async fn members_of_other_clients_are_released_when_one_client_is_shut_down() {
         let server = || {
@@ -323,7 +323,7 @@ mod tests {
         (servers, clients)
     }
 
-    /// The work under them stops, so the time that was asked for has no use.
+    /// The work under the locks has to stop, so `at_least` has no use.
     #[tokio::test(start_paused = true)]
     async fn members_that_were_to_be_held_for_longer_are_released_when_another_is_lost() {
         let (servers, [one, other]) = two();
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// It was held by the call alone, which has no use for the second without it.
+    /// Only the call held the first lock, and it has no use for the second alone.
     #[tokio::test(start_paused = true)]
     async fn a_call_that_loses_its_first_lock_waits_no_longer_for_the_second() {
         let first = Scripted::new(|sent| match is_taking(sent) {
@@ -379,7 +379,7 @@ mod tests {
         waiting.abort();
     }
 
-    /// It is not renewed before all are held, and after a crash it stands for its whole lease.
+    /// Such a lock is not renewed before all are held, and after a crash it stays locked for its whole lease.
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_is_taken_in_order_for_a_short_time_has_a_short_lease() {
         let (servers, [one, other]) = two();

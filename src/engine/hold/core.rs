@@ -1,8 +1,8 @@
 //! The state that all handles, guards and tasks of one client share.
 //!
-//! Invariants: it knows everything that a server may have and no guard holds, so closing the client leaves nothing
-//! behind. What the handles of one synchroniser share is kept alive by them alone; unused entries are removed when
-//! others are added.
+//! Invariants: the core knows everything without a guard that a server may have, so closing the client leaves nothing
+//! behind. State that the handles of one synchroniser share is kept alive by these handles alone. Unused entries are
+//! removed when others are added.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -41,7 +41,7 @@ pub(crate) trait AtClose: Send + Sync {
     fn close(self: Arc<Self>);
 }
 
-/// Keeps an entry among what is closed with the client, until dropped.
+/// Keeps an entry in the list of what is closed with the client, until dropped.
 #[derive(Debug)]
 pub(crate) struct ClosedWith {
     core: Arc<Core>,
@@ -73,14 +73,15 @@ pub(crate) struct Core {
     undo_queues: Arc<UndoQueues>,
     /// The entries that withdraw something when the client is closed, oldest first.
     at_close: Mutex<BTreeMap<u64, Weak<dyn AtClose>>>,
-    /// How many requests are under way that take or release locks, and of which the watchdog task does not know.
+    /// The number of requests under way that take or release locks. Requests that the watchdog task drives do not
+    /// count.
     requests: AtomicUsize,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
-    /// How many polls of work that ends with the client are under way.
+    /// The number of polls under way of work that ends with the client.
     steps: AtomicUsize,
-    /// Set when the client is shut down. A guard that outlives it releases nothing.
+    /// Set at the end of a shutdown. A guard that outlives its client releases nothing.
     shut: AtomicBool,
     /// Signalled when the client is closed.
     pub(crate) closing: Hint,
@@ -159,7 +160,7 @@ impl Core {
             .push(undo, &self.scripts, &self.watchdog, reply);
     }
 
-    /// The number of pieces of work that go on without a caller, or may.
+    /// The number of pieces of work that go on without a caller, or may have to.
     pub(crate) fn in_background(&self) -> usize {
         self.watchdog.pending() + self.requests.load(Ordering::SeqCst)
     }
@@ -223,9 +224,9 @@ impl Core {
         entries.into_iter().for_each(AtClose::close);
     }
 
-    /// Watches the head of this local queue while waiters stand behind it, and the followers. One that does not take its
-    /// turn in time is passed over, and a call that does not take what it was granted loses that: its future may be left
-    /// unpolled, for example in a branch of a `select!` in a loop, or in a stream whose buffer is full.
+    /// Watches the head of this local queue while waiters stand behind it, and the followers. A waiter that does not
+    /// take its turn in time is passed over. A call that does not take its grant in time loses the grant. Their futures
+    /// may be left unpolled, for example in a branch of a `select!` in a loop, or in a stream whose buffer is full.
     pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
         let begins = {
             let mut state = local.lock();
@@ -245,14 +246,14 @@ impl Core {
                 let seen = local.hint().mark();
                 let mut state = local.lock();
                 let untaken = state.grants.untaken();
-                // Read under the mutex: a waiter that comes later finds that nobody watches.
+                // Read under the mutex, so that a waiter that comes later finds no watch and begins one.
                 let is_untaken = local.waiters() > 0 && !untaken.is_empty();
                 let now = clock.now();
                 let handoffs =
                     state.with_queue(|queue| queue.pass_over_missing(is_untaken, seen, now));
                 drop(state);
                 untaken.iter().for_each(|call| call.miss());
-                // They go to the waiters behind, or back to the server.
+                // Dropped without the mutex. The shares go to the waiters behind, or back to the server.
                 if handoffs.map(drop).is_none() {
                     return;
                 }
@@ -273,7 +274,7 @@ impl Core {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        // In one order with the counts of what is under way.
+        // Sequentially consistent with the counts of what is under way.
         self.closed.load(Ordering::SeqCst)
     }
 
@@ -304,8 +305,8 @@ impl Core {
         self.shut.load(Ordering::Acquire)
     }
 
-    /// Drives work for a caller that has no guard yet. Returns `None` once the client is closed. After that, nothing
-    /// more is sent for the caller.
+    /// Polls work of a caller that has no guard yet. Returns `None` once the client is closed. Nothing more is sent for
+    /// the caller after that.
     pub(crate) async fn while_open<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|context| {
             let _step = Step::begin(self);
@@ -317,7 +318,7 @@ impl Core {
         .await
     }
 
-    /// As [`while_open`](Self::while_open), and ends when the client is closed, not at the next step of the work.
+    /// As [`while_open`](Self::while_open), but ends as soon as the client is closed, not at the next poll of the work.
     pub(crate) async fn until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (closing, work) = (self.closing.mark(), pin!(work));
         tokio::select! {
@@ -327,9 +328,9 @@ impl Core {
         }
     }
 
-    /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here, and when no step that
-    /// found the client open may still send. Waits no longer than the time of one reply, or half of the shutdown, because
-    /// the callers may not be polled.
+    /// Resolves when no caller waits for a lock, so that everything that callers leave behind is noted here, and when
+    /// no step that found the client open may still send. Waits for one reply time at most, or half of the shutdown,
+    /// because the callers may not be polled.
     async fn callers_gone(&self) {
         let gone = async {
             loop {
@@ -344,8 +345,8 @@ impl Core {
         self.clock.within(limit, gone).await;
     }
 
-    /// Ends everything: guards are notified, calls fail, and everything without a guard is released. False if some of
-    /// it was not answered by `end`.
+    /// Closes the client: notifies guards, ends calls with an error, and releases everything without a guard. False if
+    /// the server has not answered some of that by `end`.
     pub(crate) async fn close(self: &Arc<Self>, end: Tick) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify();
@@ -369,14 +370,14 @@ impl Core {
             all.iter().for_each(|lease| lease.lose(LostReason::Closed));
         };
         let until = self.clock.now().after(self.timing.reply).min(end);
-        // Goes on if this future is dropped. If its end is not seen in time, the wait below fails too.
+        // The work goes on if this future is dropped. If it does not end in time, the wait below fails too.
         drop(self.watchdog.finish("shutdown", until, left).await);
         let done = async {
             // Wait also for the releases that begin during the wait.
             loop {
                 let mark = self.locals.waiter_left.mark();
                 self.watchdog.drain().await;
-                // Read in this order: work goes from a connection to the watchdog task, never back.
+                // Read in this order, because work goes from a connection to the watchdog task, never back.
                 let requests = self.requests.load(Ordering::SeqCst);
                 if self.watchdog.is_gone() {
                     return;
@@ -431,7 +432,8 @@ struct Entries {
 }
 
 impl Shared {
-    /// The value of this kind and key, made if no handle or guard uses one. Kinds of different types differ in name.
+    /// Returns the value of this kind and key, made if no handle or guard uses one. Kinds with different types of
+    /// values have different names.
     pub(crate) fn get_or_insert<T: Send + Sync + 'static>(
         &self,
         kind: &'static str,

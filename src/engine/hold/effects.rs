@@ -27,7 +27,7 @@ pub(crate) struct NewHold {
     pub(crate) sent: Tick,
     /// A mark of [`Locals::moved`](super::local::Locals::moved), taken before `sent`.
     pub(crate) moved: Mark,
-    /// If the server handed the lock over, the lease that is certain from `sent` on. The grant came later than that.
+    /// If the server handed the lock over: the lease that is certain from `sent` on, because the grant came later.
     pub(crate) handover: Option<Duration>,
     pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
@@ -37,11 +37,11 @@ pub(crate) struct NewHold {
     pub(crate) group: Group,
     /// Whether other readers of this client may join it.
     pub(crate) is_joinable: bool,
-    /// The call that it is granted to, if that does not know it yet.
+    /// The call that the hold was granted to, if the call does not know that yet.
     pub(crate) call: Option<Weak<dyn GrantedCall>>,
 }
 
-/// The fencing token of the owner of a hold, and tokens for its next owners.
+/// The fencing token of the owner of a hold, and the tokens reserved for its next owners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tokens {
     pub(super) current: Option<FencingToken>,
@@ -65,7 +65,7 @@ impl Tokens {
         Self { current, spare }
     }
 
-    /// The token of the next owner.
+    /// Moves on to the token of the next owner.
     pub(super) fn pass_on(&mut self, fenced: bool) {
         self.current = if fenced {
             self.spare.next().map(FencingToken::from)
@@ -84,7 +84,7 @@ pub(super) struct NextOwner {
     /// The lease of its share before the hand-off, and after it.
     pub(super) before: ShareLease,
     pub(super) after: ShareLease,
-    /// Its place in the queue at the server, which the hold takes with it.
+    /// Its place in the queue at the server, which ends with the hold.
     pub(super) place: Option<HolderId>,
     /// For a reader that takes over a write hold: until when the downgrade is deferred.
     pub(super) reads_until: Option<Tick>,
@@ -106,12 +106,12 @@ pub(super) enum ServerChange {
     Nothing,
     Downgrade,
     Release,
-    /// Its shares have ended, and it is kept for this long under another holder id.
+    /// The hold, whose shares have ended, is kept for this long under another holder id.
     Keep(Duration),
 }
 
 impl ServerChange {
-    /// The mode that the server has afterwards. `None` if it does not have the hold.
+    /// The mode of the hold at the server after the change. `None` if the server does not have the hold.
     pub(super) fn mode(self) -> Option<Mode> {
         (self == Self::Downgrade).then_some(Mode::Shared)
     }
@@ -153,12 +153,12 @@ impl Phase {
 pub(super) struct Effects {
     /// The server did not have the hold: it was lost before, for this reason.
     pub(super) missing: Option<LostReason>,
-    /// Other shares stay, and the server need not hear of the release.
+    /// Other shares stay, so the release sends nothing to the server.
     pub(super) is_local: bool,
     pub(super) release: Option<ReleaseStep>,
-    /// The hold has ended in this phase: it is neither renewed nor entered from now on.
+    /// The final phase of a hold that has ended. From now on the hold is neither renewed nor entered.
     pub(super) ended: Option<Phase>,
-    /// The call that it was granted to had, or has had, a guard of it when it was lost.
+    /// The call that the hold was granted to had a guard of it before the loss.
     pub(super) was_taken: bool,
     /// The watchdog has to look again when to check it next.
     pub(super) looks_again: bool,
@@ -167,18 +167,19 @@ pub(super) struct Effects {
 /// The progress of a release. Requests of this client for the lock go behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReleaseStep {
-    /// A hold in this mode is no longer wanted.
+    /// The release or downgrade of a hold in this mode was decided on.
     Decided(Mode),
     Sent,
 }
 
 impl Effects {
-    /// Why the hold is lost, if it is: its guards and its groups have to be notified.
+    /// Why the hold is lost, if it is. Its guards and its loss listeners have to be notified.
     pub(super) fn lost(&self) -> Option<LostReason> {
         self.ended.and_then(Phase::loss)
     }
 
-    /// Whether waiters may succeed now, and have to be woken. After a release that is done once it is sent.
+    /// Whether waiters have to be woken, because an attempt may succeed now. After a release they are woken once it is
+    /// sent.
     pub(super) fn wakes_waiters(&self) -> bool {
         self.ended.is_some_and(|phase| phase != Phase::Released)
     }

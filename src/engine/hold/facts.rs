@@ -1,8 +1,8 @@
-//! The facts that a hold notes of itself, and the reason for which an operator took one away. The reason is left at
-//! the server for the holder, next to the record of its client.
+//! The facts that are noted about holds, and the reason that an operator gave for taking a hold away. The reason is
+//! left at the server for the holder, next to the record of its client.
 //!
-//! Invariants: the reason is written before the hold is taken away, and read after the loss was noted. No task
-//! waits for it, so it delays neither a loss nor a release. Without the right to read it, or without an answer, the
+//! Invariants: the reason is written before the hold is taken away, and read after the loss was noted. No task waits
+//! for the reason, so it delays neither a loss nor a release. Without the right to read it, or without an answer, the
 //! reason stays unknown.
 
 use std::sync::Arc;
@@ -27,13 +27,15 @@ use crate::observe::events::Event;
 use crate::observe::group::Group;
 use crate::script::millis;
 
-/// Longer than any usual lease. A holder that notices its loss later than this finds no reason.
+/// How long a reason is kept, which is longer than any usual lease. A holder that notices its loss later finds no
+/// reason.
 const KEPT: Duration = Duration::from_secs(60 * 60);
 
-/// If more holds than this are lost at once, no reason is asked for: the server was replaced or lost its data.
+/// No reason is asked for while more pieces of work than this are under way. If more holds than this are lost at once,
+/// the server was replaced or has lost its data.
 const ASKED_MAX: usize = 64;
 
-/// A longer reason is cut off after this number of bytes.
+/// A reason is cut off after this number of bytes.
 const REASON_MAX: usize = 1024;
 
 /// Leaves the reason for the holder with this id. Does nothing if the id is not a holder id.
@@ -68,7 +70,7 @@ impl LocalLock {
 }
 
 impl Hold {
-    /// Its holder id, which follows from its number.
+    /// The holder id, which follows from the number of the hold.
     pub(super) fn holder(&self) -> HolderId {
         HolderId::new(self.core.id(), self.number)
     }
@@ -104,7 +106,7 @@ impl Hold {
         observed.note(Fact::Granted { kind, by, group });
     }
 
-    /// Notes that a call of another task of this client, in this group, got the lock.
+    /// Notes that another task of this client, in this group, got the lock by a hand-off.
     pub(super) fn note_handoff(&self, mode: Mode, group: Group) {
         self.group.set(group);
         self.note_grant(mode, GrantedBy::Handoff);
@@ -123,7 +125,8 @@ impl Hold {
     }
 }
 
-/// Notes that a holder has lost this lock, or a permit, and after which time. If the server no longer has it, asks why.
+/// Notes that a holder has lost this lock, or a permit, after the time `held`. If the server no longer has the holder,
+/// asks why.
 pub(crate) fn note_loss(
     core: &Core,
     lock: &str,
@@ -144,7 +147,7 @@ pub(crate) fn note_loss(
     }
 }
 
-/// Reads the reason after another process took this away, and reports it to the client's observer.
+/// Reads the reason after another process took this holder away, and reports it to the client's observer.
 pub(crate) fn ask_why(core: &Core, lock: &str, holder: &str) {
     let (observed, watchdog) = (core.observed(), &core.watchdog);
     if !observed.is_on() || watchdog.pending() > ASKED_MAX {

@@ -1,16 +1,16 @@
-//! The waiters of this client in one queue at the server: whom a hold passes to in memory, and who keeps their places.
-//! Pure: it is under the mutex of its lock, beside the local queue.
+//! The waiters of this client in one queue at the server: hand-offs between them in memory, and the heartbeats that
+//! keep their places. Pure: it is under the mutex of its lock, beside the local queue.
 //!
-//! A hold that ends may go in memory to the waiter of this client that stands directly behind it in that queue: a
-//! follower. The order is the server's, because nobody can come between two places. While the one ahead is here, a
-//! follower need not listen to the server: it is woken when that one ends or leaves, and asks behind it. One script keeps
-//! the places of all resting waiters, so a crowd costs the server a few scripts a second.
+//! A waiter whose predecessor in that queue is a place or a hold of this client is a follower. A hold that ends may go
+//! to its follower in memory. That keeps the order of the server, because no waiter can come between two places. A
+//! follower need not listen to the server: it is woken when its predecessor ends or leaves, and asks behind it. One
+//! script keeps the places of all resting waiters, so a crowd costs the server a few scripts a second.
 //!
 //! Invariants: a waiter is listed only while it rests with a place that the server keeps. While it asks, it is handed
 //! nothing. A handed-off value is taken out by its task, or dropped with its entry or when its task does not come, and
-//! never under the mutex. No task is woken under it. What a waiter learns of its place is the time until which it is
-//! kept, together with the time at which that was requested, as from a request of its own. Without an answer it asks by
-//! itself in time. A waiter that does not take its answers, because it is not polled, loses its place.
+//! never under the mutex. No task is woken under the mutex. From a heartbeat a waiter learns until when its place is
+//! kept and when that was requested, as from a request of its own. Without an answer the waiter asks by itself in time.
+//! A waiter that does not take its answers, because it is not polled, loses its place.
 
 use std::mem;
 use std::sync::Arc;
@@ -28,23 +28,24 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 use crate::script::reply::Heartbeat;
 
-/// Fewer waiters than this ask by themselves.
+/// Fewer waiters than this keep their places by their own attempts.
 const WAITERS_MIN: usize = 6;
 
 /// The most places that one script keeps. Bounds how long it blocks the server.
 pub(crate) const PLACES_MAX: usize = 500;
 
-/// A waiter looks at every answer or every second one. If it has not after this many, its place is not kept.
+/// A waiter takes every answer or every second one. After this many answers that it has not taken, its place is no
+/// longer kept.
 const UNTAKEN_MAX: u32 = 3;
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Followers {
-    /// The waiters that rest, by place. Boxed, because a map has room for more than it holds.
+    /// The waiters that rest, by place. Boxed, because a map allocates more slots than it uses.
     resting: FxHashMap<HolderId, Box<Resting>>,
-    /// The place of the follower that stands directly behind each place or hold.
+    /// For each place or hold, the place of its follower.
     behind: FxHashMap<HolderId, HolderId>,
-    /// The places and holds of this client. Of a hold with used places the last of these.
+    /// The places and holds of this client. A hold with used places is listed by the last of them.
     here: FxHashSet<HolderId>,
     /// Whether a task sends heartbeats.
     is_sent: bool,
@@ -54,18 +55,18 @@ pub(crate) struct Followers {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Resting {
-    /// Its hint wakes the waiter.
+    /// The subscription whose hint wakes the waiter.
     waiter: Arc<Subscription>,
-    /// Whether the server's messages reach it.
+    /// Whether the server's messages reach the waiter.
     is_listening: bool,
     /// The place or hold directly ahead of a follower, and what the follower asks for.
     follows: Option<(HolderId, HandoffRequest)>,
-    /// Until when the server keeps the place, at least.
+    /// The earliest time at which the server may remove the place.
     kept_until: Tick,
     pub(crate) handed: Handed,
     /// The last heartbeat, until the waiter takes it.
     kept: Option<Kept>,
-    /// How many heartbeats came since it last took one.
+    /// How many heartbeats have come since the waiter last took one.
     untaken: u32,
 }
 
@@ -77,10 +78,10 @@ pub(crate) enum Handed {
     Nothing,
     Lock {
         handoff: Handoff,
-        /// At how many checks it had not been taken.
+        /// At how many checks the lock had not been taken.
         missed: u32,
     },
-    /// A lock that it did not take in time. Its place was used for it, and ends with the hold.
+    /// The follower did not take the lock in time. Its place was used for the hand-off, and ends with the hold.
     Withdrawn,
 }
 
@@ -89,19 +90,19 @@ pub(crate) enum Handed {
 pub(crate) struct Kept {
     /// When the answered request was sent.
     pub(crate) sent: Tick,
-    /// A mark of failovers and moved slots, taken before that.
+    /// A mark of failovers and moved slots, taken before `sent`.
     pub(crate) moved: Mark,
     /// Until when the place is kept, in ms of the server's clock.
     pub(crate) until_ms: u64,
 }
 
 impl Followers {
-    /// Whether nothing of it is needed.
+    /// Whether this can be dropped, because nothing is listed and no task sends heartbeats.
     pub(super) fn is_idle(&self) -> bool {
         self.resting.is_empty() && self.here.is_empty() && !self.is_sent
     }
 
-    /// Whether something wakes the waiter with this place when it has to ask: a message, or the one ahead.
+    /// Whether something wakes the waiter with this place when it has to ask: a message, or its predecessor.
     pub(crate) fn is_told(&self, place: &HolderId) -> bool {
         self.resting.get(place).is_some_and(|waiter| {
             let ahead = waiter.follows.as_ref().map(|(ahead, _)| ahead);
@@ -114,7 +115,7 @@ impl Followers {
         self.here.insert(id);
     }
 
-    /// Notes that a place or hold ends. Its follower asks behind the command that ends it.
+    /// Notes that a place or hold ends. Wakes its follower, which asks behind the command that ends the place or hold.
     pub(crate) fn leave(&mut self, id: &HolderId, woken: &mut Few<Waker>) {
         self.here.remove(id);
         let next = (self.behind.get(id)).and_then(|place| self.resting.get(place));
@@ -125,13 +126,13 @@ impl Followers {
     /// Lists a waiter that rests with this place.
     pub(crate) fn rest(&mut self, place: HolderId, waiter: Resting) {
         if let Some((ahead, _)) = &waiter.follows {
-            // One that was behind it before has lost its place.
+            // An earlier follower of the same predecessor has lost its place.
             self.behind.insert(*ahead, place);
         }
         self.resting.insert(place, Box::new(waiter));
     }
 
-    /// Ends the entry of a waiter. Returns what that was, for the caller to drop without the mutex.
+    /// Removes the entry of a waiter, and returns it. The caller has to drop it without the mutex.
     pub(crate) fn end_rest(&mut self, place: &HolderId) -> Option<Box<Resting>> {
         let resting = self.resting.remove(place)?;
         if let Some((ahead, _)) = &resting.follows
@@ -142,8 +143,8 @@ impl Followers {
         Some(resting)
     }
 
-    /// Hands the follower of `ahead` what `offer` makes of its request and its place. True if there is a follower that
-    /// could take it, and a value.
+    /// Hands the follower of `ahead` the value that `offer` makes of its request and its place. True if the follower
+    /// was handed one.
     pub(super) fn hand_off(
         &mut self,
         ahead: &HolderId,
@@ -165,12 +166,12 @@ impl Followers {
         false
     }
 
-    /// Whether any waiter that rests now may follow another, if none did before. Each waiter asks, so it looks at none.
+    /// Whether there may be followers. Each waiter asks this, so it does not look at the entries.
     pub(super) fn have_new(&self) -> bool {
         !self.behind.is_empty()
     }
 
-    /// Whether any waiter follows another.
+    /// Whether any waiter is a follower.
     pub(super) fn are_any(&self) -> bool {
         let mut all = self.resting.values();
         all.any(|waiter| waiter.follows.is_some())
@@ -189,8 +190,8 @@ impl Followers {
         is_needed
     }
 
-    /// The places to keep: of waiters that take the heartbeats, and need not ask to learn of their turn. `None` if there
-    /// are too few waiters: the task ends.
+    /// Returns the places to keep: the places of waiters that take their answers, and that something wakes when they
+    /// have to ask. `None` if there are too few waiters. In that case the task that sends heartbeats has to end.
     pub(crate) fn places(&mut self) -> Option<Vec<HolderId>> {
         if self.resting.len() < WAITERS_MIN {
             self.is_sent = false;
@@ -202,7 +203,7 @@ impl Followers {
         Some(places.filter(|place| self.is_told(place)).collect())
     }
 
-    /// Notes the answers to a request that was sent then. Wakes the waiters that have no place.
+    /// Notes the answers to a request that was sent at `sent`. Wakes the waiters that no longer have a place.
     pub(crate) fn answered(
         &mut self,
         places: &[HolderId],
@@ -229,7 +230,8 @@ impl Followers {
         }
     }
 
-    /// Takes the last heartbeat of a waiter, if one came since the last look. It keeps the place for this long.
+    /// Takes the last heartbeat of a waiter, if one came since the last call. `heartbeat` is how long it keeps the
+    /// place.
     pub(crate) fn take_kept(&mut self, place: &HolderId, heartbeat: Duration) -> Option<Kept> {
         let resting = self.resting.get_mut(place)?;
         resting.untaken = 0;
@@ -267,7 +269,7 @@ impl Resting {
 }
 
 impl Handed {
-    /// Checks whether the lock was taken. Withdraws one that was missed twice.
+    /// Checks whether the lock was taken. Withdraws a lock that was not taken at two checks.
     fn check(&mut self) -> Option<Handoff> {
         if let Self::Lock { missed, .. } = self {
             *missed += 1;

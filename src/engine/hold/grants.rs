@@ -1,7 +1,8 @@
 //! The grants that one client has of one lock: the state of each hold, and which of them are live.
 //!
-//! Invariants: a hold keeps its slot for as long as anything refers to it, so a slot is never used for two. Of the
-//! readers only those are looked at closely whose state may matter: a lock may have thousands of them in one client.
+//! Invariants: a hold keeps its slot for as long as anything refers to the hold, so two holds never share a slot. A
+//! search looks only at the states of the readers that may matter, because a client may have thousands of readers of
+//! one lock.
 
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
@@ -20,7 +21,7 @@ use crate::engine::counts::Mode;
 /// Room for this many grants is kept.
 const KEPT_MAX: usize = 4;
 
-/// Where the state of a hold is.
+/// The index of a hold's grant in [`Grants`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
 pub(crate) struct Slot(NonZeroU32);
@@ -46,19 +47,19 @@ pub(crate) struct Grant {
     pub(super) state: HoldState,
     hold: Weak<dyn LocalHold>,
     has: Has,
-    /// The call that it was granted to, until that has a guard.
+    /// The call that the hold was granted to, until the call has its guard.
     call: Option<Weak<dyn GrantedCall>>,
     /// When the granted request was sent.
     pub(super) requested: Tick,
 }
 
-/// What is known of a grant without a look at its state.
+/// The facts about a grant that need no look at its state.
 #[derive(Debug, PartialEq)]
 #[cfg_attr(test, derive(Clone, Hash))]
 enum Has {
-    /// It was granted to a writer: it may exclude others, and its owner changes when it is handed off.
+    /// It was granted to a writer. It may exclude others, and its owner changes at a hand-off.
     Writer,
-    /// It was granted to this reader, and no other has joined.
+    /// It was granted to this reader, and no other reader has joined.
     Reader(Owner),
     Readers,
 }
@@ -72,14 +73,14 @@ impl Has {
     }
 }
 
-/// The grants that a grant and others exclude.
+/// The grants that contradict a new grant, because both cannot be valid at once.
 #[derive(Default)]
 pub(super) struct Contradicted {
-    /// These ended before it began.
+    /// Older grants, which must have ended before the new grant.
     pub(super) older: Few<Slot>,
-    /// It ended before another one began.
+    /// Whether the new grant must have ended before another one.
     pub(super) is_older: bool,
-    /// Whether the server has to be asked which of them it has.
+    /// Whether the server has to be asked which of the holds it has.
     pub(super) is_in_doubt: bool,
 }
 
@@ -126,50 +127,50 @@ impl Grants {
         Slot::new(self.0.insert(grant))
     }
 
-    /// Its call has a guard, or the grant has ended.
+    /// Forgets the call of a grant, because the call has a guard or the grant has ended.
     pub(super) fn taken(&mut self, slot: Slot) {
         self[slot].call = None;
     }
 
-    /// Whether some have calls that have no guard yet.
+    /// Whether the call of any grant has no guard yet.
     pub(super) fn are_any_untaken(&self) -> bool {
         self.0.iter().any(|(_, grant)| grant.call.is_some())
     }
 
-    /// The calls that may not have taken what they were granted.
+    /// The calls that may not have taken the locks that they were granted.
     pub(super) fn untaken(&self) -> Vec<Arc<dyn GrantedCall>> {
         let calls = self.0.iter().filter_map(|(_, grant)| grant.call.as_ref());
         calls.filter_map(Weak::upgrade).collect()
     }
 
-    /// Removes a grant. Nothing refers to it now.
+    /// Removes a grant that nothing refers to any longer.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
         let grant = self.0.remove(slot.key());
         if self.0.capacity() > KEPT_MAX.max(4 * self.0.len()) {
-            // Frees what a peak needed, and no look at the others passes over it.
+            // Frees the memory of a peak, and shortens the searches.
             self.0.shrink_to_fit();
         }
         grant
     }
 
-    /// Notes that another reader joins this one.
+    /// Notes that another reader joins this grant.
     pub(super) fn joined(&mut self, slot: Slot) {
         if let has @ Has::Reader(_) = &mut self[slot].has {
             *has = Has::Readers;
         }
     }
 
-    /// Whether none is live.
+    /// Whether no grant is live.
     pub(super) fn is_empty(&self) -> bool {
         self.live().next().is_none()
     }
 
-    /// Whether any is live, or ended and still referred to.
+    /// Whether any grant is live, or has ended and is still referred to.
     pub(super) fn are_any_kept(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// A valid grant of `owner`. An exclusive one if there is one.
+    /// A valid grant of `owner`, preferably an exclusive one.
     pub(super) fn of_owner(&self, owner: &Owner, now: Tick) -> Option<&Grant> {
         let theirs = self
             .those(|has| has.may_be_of(owner))
@@ -204,9 +205,9 @@ impl Grants {
         self.those(|_| true).map(|(_, grant)| grant)
     }
 
-    /// The grants that exclude this one, in this mode. The one that was requested later was granted later, but the
-    /// answers may arrive in either order. If either was handed over, the order is unknown: the one that was just
-    /// learned of counts, provided that the server agrees.
+    /// Returns the grants that contradict this new one, in this mode. The grant that was requested later was also
+    /// granted later, although the answers may arrive in either order. If one of the two was handed over, their order
+    /// is unknown. In that case the new grant counts, and the server is asked.
     pub(super) fn contradicted(&self, this: Slot, mode: Mode) -> Contradicted {
         let new = &self[this];
         let others = self.those(|has| mode == Mode::Exclusive || *has == Has::Writer);

@@ -1,4 +1,4 @@
-//! A share on its way from one task of a client to another, and what the next task asks for.
+//! A share on its way from one task of a client to another, and the request of the next task.
 //!
 //! Invariant: a share that no task takes is released when the hand-off is dropped.
 
@@ -32,15 +32,16 @@ pub(crate) struct ReaderClass {
     pub(crate) give_up: Duration,
 }
 
-/// A hold as its lock refers to it. A hold knows its lock, so the lock does not know the type of the hold.
+/// A hold, as its lock refers to it. The type of a hold depends on its lock, so the lock does not depend on that type.
 pub(crate) trait LocalHold: Any + Debug + Send + Sync {
     /// Releases a share that no task has taken.
     fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease);
 }
 
-/// A call that was granted holds, and may not know it yet.
+/// A call that was granted holds, and may not know that yet.
 pub(crate) trait GrantedCall: Debug + Send + Sync {
-    /// The call has not taken its holds at a check. If that was so a reply time ago, they are released, or passed on.
+    /// Notes that the call has not taken its holds at a check. If it had not taken them at a check a reply time ago
+    /// either, the holds are released or passed on.
     fn miss(&self);
 }
 
@@ -53,7 +54,7 @@ pub(super) fn known<T: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<T>> {
 /// A share on its way to another task: the only share of an exclusive hold, or a reader's share.
 #[derive(Debug)]
 pub(crate) struct Handoff {
-    /// `None` once it was taken: then only `Drop` is left to run.
+    /// `None` once it was taken, so that the drop does nothing.
     hold: Option<Arc<dyn LocalHold>>,
     pub(super) owner: Owner,
     pub(super) mode: Mode,
@@ -75,13 +76,13 @@ impl Handoff {
         }
     }
 
-    /// Whether it is a share of this hold.
+    /// Whether this is a share of `hold`.
     pub(super) fn is_of(&self, hold: &impl LocalHold) -> bool {
         let this = self.hold.as_ref().map(Arc::as_ptr);
         this.is_some_and(|this| std::ptr::addr_eq(this, hold))
     }
 
-    /// Takes the hold out. The caller has to release the share.
+    /// Takes out the hold. The caller has to release the share.
     pub(super) fn take(&mut self) -> Option<Arc<dyn LocalHold>> {
         self.hold.take()
     }

@@ -1,8 +1,7 @@
-//! The state that one client keeps of one lock: the [`LockState`] under its mutex, and beside it the hints that tasks
-//! wait for.
+//! The state of one lock in one client: the [`LockState`] under its mutex, and beside it the hints that tasks wait for.
 //!
 //! Tasks of one client that want one lock wait in its queue and hand the lock off to each other for a while.
-//! Invariants: none of this is authoritative. The scripts decide. No task is woken under the mutex.
+//! Invariants: nothing here is authoritative, because the scripts decide. No task is woken under the mutex.
 
 use std::fmt;
 use std::mem;
@@ -37,7 +36,7 @@ const REFUSED_LATELY: Duration = Duration::from_secs(1);
 pub(crate) struct Locals {
     locks: DashMap<LocalId, Namesakes>,
     channels: DashMap<Box<str>, Arc<Subscription>>,
-    /// How often all subscriptions were lost.
+    /// How many times all subscriptions were lost.
     gaps: AtomicU64,
     /// Signalled when a waiter leaves.
     pub(crate) waiter_left: Hint,
@@ -48,7 +47,8 @@ pub(crate) struct Locals {
     pub(crate) observed: Arc<Observed>,
 }
 
-/// The kind of a lock, and its key without braces around it; of a Redlock its place on all its servers.
+/// The kind of a lock, and its key without the braces around it. For a Redlock, its place on all its servers instead of
+/// the key.
 type LocalId = (&'static str, Arc<str>);
 
 /// Two locks that share a channel because their names differ only in the braces around them. A message on it concerns
@@ -62,19 +62,19 @@ pub(crate) struct LocalLock {
     locals: Arc<Locals>,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
-    /// The command that notifies others that the lock is free, if a plain command can.
+    /// The plain command that notifies others of a release, or `None` if a release needs a script.
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
     /// Made by the first task that needs it.
     rare: OnceLock<Box<Rare>>,
-    /// Until when the lock counts as probably held elsewhere. Read by each call.
+    /// Until when the lock counts as probably held elsewhere. Not under the mutex, because each call reads it.
     busy_until: AtomicU64,
     /// The number of waiters for this lock, in the local queue and at the server.
     pub(crate) waiting: AtomicU32,
     state: Mutex<LockState>,
 }
 
-/// The state under its mutex. The tasks that it wakes are woken once the mutex is free: a waker may do anything, and the
-/// task is about to lock the state itself.
+/// The locked state. Tasks are woken only once the mutex is free, because a waker may run any code, and the task will
+/// lock the state itself.
 pub(crate) struct Locked<'a>(MutexGuard<'a, LockState>);
 
 /// The part of a lock that most locks never need.
@@ -82,7 +82,7 @@ pub(crate) struct Locked<'a>(MutexGuard<'a, LockState>);
 pub(crate) struct Rare {
     /// Wakes the waiters of an owner when another of its tasks gets the lock.
     pub(crate) acquired_here: OwnerWaiters,
-    /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
+    /// Signalled when a waiter, of this client or elsewhere, begins to wait for the lock.
     pub(crate) wanted: Hint,
 }
 
@@ -94,8 +94,8 @@ impl Locals {
         }
     }
 
-    /// The state of the lock with this key, made if there is none. The place is the key, except for a kind of which locks
-    /// at several places have the same key.
+    /// Returns the state of the lock with this key, made if there is none. `place` is the key, except for a kind whose
+    /// locks at several places have the same key.
     pub(crate) fn get_or_insert(
         self: &Arc<Self>,
         kind: &'static str,
@@ -125,16 +125,16 @@ impl Locals {
         });
         entry[this] = Arc::downgrade(&local);
         drop(entry);
-        // It may be the last reference to the other lock, whose drop takes the entry out of the map.
+        // This may be the last reference to the other lock, whose drop locks the map.
         drop(other);
         local
     }
 
-    /// All locks, in one order.
+    /// All locks, in an order that does not vary.
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
         let all = self.locks.iter();
         let all = all.flat_map(|entry| entry.value().clone());
-        // Dropped by the caller, not here: the drop of the last reference takes a lock out of the map.
+        // The caller drops the references, not this iterator, because the drop of the last one locks the map.
         let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
         all.sort_unstable_by(|a, b| (&a.id, &a.key).cmp(&(&b.id, &b.key)));
         all
@@ -149,7 +149,7 @@ impl Locals {
 
     /// The number of waiters, in local queues and at the server.
     pub(crate) fn waiters(&self) -> usize {
-        // Dropped below, not here, as in `all`.
+        // Dropped below, not by this iterator, as in `all`.
         let each = self.locks.iter().flat_map(|entry| entry.value().clone());
         let each: Vec<_> = each.filter_map(|local| local.upgrade()).collect();
         each.iter().map(|local| local.waiters()).sum()
@@ -167,7 +167,7 @@ impl Locals {
     /// Counts one more listener of a channel. All of them share one subscription.
     pub(crate) fn add_listener(&self, channel: &str) -> Arc<Subscription> {
         let entry = self.channels.entry(channel.into()).or_default();
-        // Counted under the lock of the map: `forget` sees the listener or removes the entry before.
+        // Counted under the lock of the map, so `forget` either sees the listener or has removed the entry before.
         entry.add_listener();
         Arc::clone(&entry)
     }
@@ -178,13 +178,13 @@ impl Locals {
         listed.is_some_and(|listed| Arc::ptr_eq(&listed, this))
     }
 
-    /// Removes the subscription of a channel, unless it has a listener. False if it stays.
+    /// Removes the subscription of a channel from the list. False if it stays, because it has a listener.
     pub(crate) fn forget(&self, channel: &str, this: &Arc<Subscription>) -> bool {
         let is_unused = |_: &_, listed: &_| Arc::ptr_eq(listed, this) && !this.is_used();
         self.channels.remove_if(channel, is_unused).is_some() || !self.leads_to(channel, this)
     }
 
-    /// Ends the subscription, if this one still listens on the channel. Returns whether it did.
+    /// Removes the subscription of a channel from the list, if it is still this one. Returns whether it was.
     pub(crate) fn ignore(&self, channel: &str, this: &Arc<Subscription>) -> bool {
         let is_this = |_: &_, listed: &_| Arc::ptr_eq(listed, this);
         self.channels.remove_if(channel, is_this).is_some()
@@ -212,7 +212,7 @@ impl EventHandler for Locals {
         let mut told: Vec<_> = channels
             .map(|entry| (entry.key().clone(), Arc::clone(entry.value())))
             .collect();
-        // The first waiter woken is the first to ask: a fixed order makes that repeatable.
+        // The waiter that is woken first asks first. A fixed order makes that repeatable.
         told.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (_, subscription) in told {
             subscription.hint.notify();
@@ -284,7 +284,7 @@ impl LocalLock {
         Locked(self.state.lock())
     }
 
-    /// The facts around the state.
+    /// The facts that a change of the state needs.
     pub(super) fn seen(&self) -> Seen {
         Seen {
             ends: self.subscription.ends(),
@@ -292,7 +292,7 @@ impl LocalLock {
         }
     }
 
-    /// The part that most locks never need, made if there is none.
+    /// Returns the part that most locks never need, made if there is none.
     pub(crate) fn rare(&self) -> &Rare {
         self.rare.get_or_init(Box::default)
     }
@@ -316,19 +316,19 @@ impl LocalLock {
         self.lock().sticky.take()
     }
 
-    /// Notes that a cancellation was decided on.
+    /// Notes that a release or an undoing was decided on.
     pub(crate) fn begin_release(&self) {
         self.lock().unsent_releases += 1;
     }
 
-    /// Notes that it was sent: requests from now on go behind it.
+    /// Notes that the release or undoing was sent, so that requests from now on go behind it.
     pub(crate) fn release_sent(&self) {
         self.lock().unsent_releases -= 1;
         self.wake_waiters();
     }
 
-    /// Waits until the releases that were decided on are sent, or until `limit`. Returns the time, which is `now` if
-    /// there was nothing to wait for.
+    /// Waits until the releases that were decided on are sent, or until `limit`. Returns the time at its end, which is
+    /// `now` if there was nothing to wait for.
     pub(crate) async fn releases_sent_by(&self, clock: Clock, limit: Tick, now: Tick) -> Tick {
         let mut later = now;
         loop {
@@ -361,7 +361,7 @@ impl LocalLock {
         }
     }
 
-    /// Notes a refusal, which shows that others had their turn, unless readers cause it.
+    /// Notes a refusal. It shows that others had their turn, unless readers may have caused it.
     pub(crate) fn seen_elsewhere(&self, now: Tick) {
         let reads = self.subscription.reads();
         let turns = &mut self.lock().turns;
@@ -369,13 +369,14 @@ impl LocalLock {
         turns.seen_elsewhere(among_readers);
     }
 
-    /// Whether this client backs off for others, and until when to wait for the next message.
+    /// Returns until when to wait for the next message while this client backs off for others. `None` if it does not
+    /// back off.
     pub(crate) fn back_off_end(&self, now: Tick) -> Option<Tick> {
         let ends = self.subscription.ends();
         self.lock().turns.back_off_end(ends, now)
     }
 
-    /// This client backed off and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
+    /// Begins a turn, because this client backed off and now has the lock.
     pub(crate) fn begin_turn(&self, now: Tick) {
         let ends = self.subscription.ends();
         let mut state = self.lock();
@@ -401,7 +402,7 @@ impl LocalLock {
         self.waiting.load(Ordering::SeqCst) as usize
     }
 
-    /// How long the heads of the queue have been without an answer.
+    /// Since when the heads of the queue have had no answer.
     pub(crate) fn silence(&self) -> &Silence {
         &self.subscription.silence
     }

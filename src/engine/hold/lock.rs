@@ -1,11 +1,11 @@
 //! The state of one lock in one client: its grants, the tasks that wait for it, and the turn of the client. A plain
 //! value, without a clock, a server or a mutex of its own.
 //!
-//! A share that ends goes to the next task of this client where that is possible, or stays with the client, or ends at
-//! the server as well. Invariants: a hold changes by the methods of its state alone. A hand-off changes nothing at
-//! the server, never uses a token twice, and stays within the turn of this client, for the sake of others. A hold
-//! passes on only while nothing changes it. No reader joins a hold that is being released, and no owner writes under a
-//! hold that readers took over. A hold stays with its client only if no task of it waits at that moment.
+//! A share that ends goes to the next task of this client if possible, stays with the client, or ends at the server as
+//! well. Invariants: only the methods of its state change a hold. A hand-off changes nothing at the server, never uses
+//! a token twice, and stays within the turn of this client, for the sake of others. A hold passes on only while no
+//! operation on it is under way. No reader joins a hold that is being released, and no owner writes under a hold that
+//! readers took over. A hold stays with its client only if no task of the client waits at that moment.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,8 @@ use crate::engine::Few;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
 
-/// At most this many idle queues are kept by a thread: as many calls may begin before the first of them is answered.
+/// A thread keeps at most this many idle queues, because that many calls may begin before the first of them is
+/// answered.
 const SPARES_MAX: usize = 64;
 
 thread_local! {
@@ -41,11 +42,11 @@ thread_local! {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct LockState {
-    /// `None` while no task waits: most locks have no place for most of the time.
+    /// `None` while no task waits, which is the usual case.
     queue: Option<Box<Queue>>,
     pub(crate) turns: Turns,
     pub(crate) grants: Grants,
-    /// The grant that the next readers may join: the latest, because it stays open for longest.
+    /// The grant that the next readers may join. It is the latest, because that one stays open for longest.
     pub(crate) joinable: Option<Slot>,
     /// The hold that stays with the client without a guard. Boxed: most locks never have one.
     pub(crate) sticky: Option<Box<Handoff>>,
@@ -55,7 +56,7 @@ pub(crate) struct LockState {
     pub(super) recall_after: Tick,
 }
 
-/// The facts around the state of a lock.
+/// Facts that a change of the state needs, and that are kept outside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// How many messages reported the end of a hold that kept out all others, or of a wait for one.
@@ -70,7 +71,7 @@ pub(super) struct Passing {
     pub(super) slot: Slot,
     pub(super) mode: Mode,
     pub(super) lease: ShareLease,
-    /// Whether no others stand and fall with the hold.
+    /// Whether no group has to be notified of a loss of the hold.
     pub(super) is_alone: bool,
     /// Whether the client is open.
     pub(super) is_open: bool,
@@ -81,22 +82,22 @@ pub(super) struct Passing {
 /// Where a share went.
 #[derive(Debug)]
 pub(super) enum Passed {
-    /// To the next task. Contains its owner, if it has one.
+    /// To the next task. Contains the owner of that task, if it has one.
     On(Option<Owner>),
     /// To readers. The watchdog has to check the hold when its downgrade is due.
     ToReaders,
-    /// It stays with the client. The hold that stayed before is for the caller to drop.
+    /// It stays with the client. The caller has to drop the hold that stayed before, if any.
     Stays(Option<Box<Handoff>>),
 }
 
 /// The consequences of a new grant.
 #[derive(Debug)]
 pub(super) struct Contradictions {
-    /// The older holds that it ended.
+    /// The older holds that the grant ended.
     pub(super) ended: Few<(Arc<dyn LocalHold>, Effects)>,
-    /// The effects on this hold of others that were requested later.
+    /// The effects on the new hold of holds that were requested later.
     pub(super) own: Effects,
-    /// Whether the server has to be asked which of them it has.
+    /// Whether the server has to be asked which of the holds it has.
     pub(super) is_in_doubt: bool,
 }
 
@@ -112,11 +113,11 @@ impl LockState {
         self.queue.as_deref().unwrap_or(EMPTY)
     }
 
-    /// Changes the queue. It is made for that if there is none, and dropped if it is idle then.
+    /// Changes the queue. Makes the queue first if there is none, and drops it afterwards if it is idle.
     #[inline]
     pub(crate) fn with_queue<X>(&mut self, work: impl FnOnce(&mut Queue) -> X) -> X {
         let queue = self.queue.get_or_insert_with(|| {
-            // There are none while the thread ends.
+            // Fails while the thread ends.
             let spare = SPARES.try_with(|spares| spares.borrow_mut().pop());
             let spare = spare.ok().flatten();
             spare.unwrap_or_else(|| Box::new(Queue::EMPTY))
@@ -133,7 +134,8 @@ impl LockState {
         done
     }
 
-    /// As [`with_queue`](Self::with_queue), for the waiters in the queue at the server, and those to wake.
+    /// As [`with_queue`](Self::with_queue), for the waiters in the queue at the server. `work` also gets the list of
+    /// wakers to wake.
     pub(crate) fn with_followers<X>(
         &mut self,
         work: impl FnOnce(&mut Followers, &mut Few<Waker>) -> X,
@@ -187,7 +189,7 @@ impl LockState {
         contradictions
     }
 
-    /// Changes a hold. The effects that concern the lock are carried out.
+    /// Changes a hold, and carries out the effects that concern its lock.
     #[inline]
     pub(super) fn change<N: Now>(
         &mut self,
@@ -217,19 +219,19 @@ impl LockState {
         effects
     }
 
-    /// Removes a hold. Nothing refers to it now.
+    /// Removes a hold that nothing refers to any longer.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
         self.joinable.take_if(|joinable| *joinable == slot);
         self.grants.remove(slot)
     }
 
-    /// Whether this client has anything of the lock, or is still releasing it.
+    /// Whether anything refers to a hold of this client, or a release has not been sent yet.
     pub(super) fn is_in_use(&self) -> bool {
         self.grants.are_any_kept() || self.unsent_releases > 0
     }
 
-    /// Begins to ask for a call that finds the lock without a hold and without another waiter. Others are not
-    /// considered: false if some are known to listen, or if a release is still to be sent.
+    /// Begins the attempt of a call if this client has no hold of the lock, no other waiter and no unsent release, and
+    /// if no other clients are known to listen. False if not.
     pub(crate) fn begin_free(&mut self, place: u64, now: Tick) -> bool {
         self.grants.is_empty()
             && self.sticky.is_none()
@@ -240,8 +242,8 @@ impl LockState {
 }
 
 impl LockState {
-    /// Passes a share on to the next task, or to readers that wait, or leaves it to the client. `None` if its hold has
-    /// to end.
+    /// Passes a share on to the next task or to waiting readers, or leaves it to the client. `None` if the share has to
+    /// end.
     pub(super) fn pass_on(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
         if !self.queue().has_waiter_blocked_by(Mode::Exclusive) {
             return self.leave_to_client(now, passing);
@@ -267,8 +269,9 @@ impl LockState {
         is_passed.then_some(Passed::On(owner))
     }
 
-    /// Hands a share to the waiter of this client that stands directly behind the hold, of this holder, in the queue at
-    /// the server. No waiter is passed over, and the release takes the used places out of the queue.
+    /// Hands a share to the waiter of this client that stands directly behind the hold in the queue at the server.
+    /// `holder` is the holder id of the hold. No waiter is passed over. The release will remove the used places from
+    /// the queue.
     pub(super) fn hand_to_follower(
         &mut self,
         now: Tick,
@@ -292,8 +295,8 @@ impl LockState {
         is_passed.then_some(Passed::On(owner))
     }
 
-    /// Hands a share to a task that came while the hold was without a guard. Its span is the bound for the sake of
-    /// others.
+    /// Hands a share to a task that came while the hold was without a guard. This spends no hand-off, because the
+    /// sticky span is the bound for the sake of others.
     pub(super) fn hand_to(
         &mut self,
         now: Tick,
@@ -304,14 +307,15 @@ impl LockState {
         hand_off(grant, now, passing, request, None, |_| true)
     }
 
-    /// A share, for a new owner, of the hold that readers of this client have, and the time of joining.
+    /// Joins the hold that readers of this client have, as a new owner. Returns the hold, that owner, and the time of
+    /// joining.
     pub(super) fn join(
         &mut self,
         now: impl Now,
         terms: &ReaderClass,
     ) -> Option<(Arc<dyn LocalHold>, Owner, Tick, Effects)> {
         let slot = self.joinable?;
-        // Read under the mutex, so that no event of an earlier time follows.
+        // Read under the mutex, so that times do not go backwards from one change to the next.
         let now = now.tick();
         let (hold, owner, effects) = enter_beside(&mut self.grants, now, slot, terms, true)?;
         Some((hold, owner, now, effects))
@@ -326,7 +330,7 @@ impl LockState {
     }
 
     /// Passes a writer's share on to the readers at the head of the queue. At the server the hold remains a write hold
-    /// for now, which excludes more than readers need.
+    /// for now. That is safe, because a write hold excludes more than readers need.
     fn pass_to_readers(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
         if passing.mode != Mode::Exclusive || !passing.is_open {
             return None;
@@ -370,7 +374,7 @@ impl LockState {
         is_passed.then_some(Passed::ToReaders)
     }
 
-    /// Leaves a share to the client, whose next task takes it without a round trip.
+    /// Leaves a share to the client, so that its next task takes the hold without a round trip.
     fn leave_to_client(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
         let grant = &mut self.grants[passing.slot];
         let may_stay = passing.mode == Mode::Exclusive && passing.is_open && passing.is_alone;
@@ -420,7 +424,7 @@ fn hand_off(
     Some(Handoff::new(hold, owner, Mode::Exclusive, after))
 }
 
-/// One more share of a hold that readers have, for a new owner.
+/// Adds a share, for a new owner, to a hold that readers have.
 fn enter_beside(
     grants: &mut Grants,
     now: Tick,
@@ -441,7 +445,7 @@ fn enter_beside(
     Some((hold, owner, effects))
 }
 
-/// One more share, for a reader that waits to join.
+/// Makes a share for a reader that waits to join.
 fn admit(grants: &mut Grants, now: Tick, slot: Slot, terms: &ReaderClass) -> Option<Handoff> {
     let (hold, owner, _) = enter_beside(grants, now, slot, terms, false)?;
     let lease = ShareLease::renewed(terms.lease);

@@ -1,4 +1,4 @@
-//! The loss of a hold, as its guards see it, and who else has to hear of it.
+//! The loss of a hold, as its guards see it, and the groups of holds that have to be notified of it.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -13,10 +13,10 @@ use crate::api::loss::{Losable, LostReason};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 
-/// Those to notify of a loss.
+/// The groups to notify of a loss.
 pub(super) type LossListeners = Mutex<Vec<Weak<dyn LossListener>>>;
 
-/// A group of holds that concern each other.
+/// A group of holds that has to be notified when one of them is lost.
 pub(crate) trait LossListener: Debug + Send + Sync {
     /// A member is lost. Called without any mutex held.
     fn member_lost(self: Arc<Self>);
@@ -28,20 +28,20 @@ pub(crate) trait SharedHold: Send + Sync {
 
     fn is_held(&self) -> bool;
 
-    /// Its local deadline. Once it is lost, no later than its loss.
+    /// The local deadline. Once the hold is lost, no later than the loss.
     fn deadline(&self) -> Tick;
 
     /// Signalled when the hold ends or its deadline moves earlier or later.
     fn changed(&self) -> &Hint;
 
-    /// Why it is lost, if it is. `now` was just read.
+    /// Why the hold is lost, if it is. `now` was just read.
     fn loss_at(&self, now: Tick) -> Option<LostReason>;
 
     /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
     fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
         let now = self.clock().now();
         let lost = self.loss_at(now);
-        // Whether the share ended by itself before the hold was lost, if it has ended by itself.
+        // For a share that has ended by itself: whether it ended before the hold was lost.
         let is_first = |_: &_| lost.is_none() || lease.end <= self.deadline();
         lease.loss_at(now).filter(is_first).or(lost)
     }

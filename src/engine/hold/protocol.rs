@@ -67,8 +67,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         name.lock_channel()
     }
 
-    /// As [`acquire`](Self::acquire), as one part of a script for many locks. A member that needs only a few words
-    /// has the lease `plain_lease`.
+    /// [`acquire`](Self::acquire) as one part of a script for many locks. A member with the lease `plain_lease` may use
+    /// the short form of a part.
     fn acquire_as_member<'a>(
         &self,
         holder: &HolderRef<'a>,
@@ -76,19 +76,19 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         plain_lease: Duration,
     ) -> Part<'a>;
 
-    /// As [`release`](Self::release), as one part of a script for many locks.
+    /// [`release`](Self::release) as one part of a script for many locks.
     fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a>;
 
     /// Frees the lock from any holder in this mode, or releases all that one holder has. The key of the tokens is named
     /// only if the lock is `fenced`, because the user may have no right to it.
     fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call;
 
-    /// Asks which holder has it.
+    /// Asks which holder has the lock.
     fn inspect(&self, name: &LockName) -> Call {
         Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()])
     }
 
-    /// All its holders, in any mode.
+    /// Reads the answer: all holders, in any mode.
     fn inspected(&self, value: &Value) -> Result<Vec<Inspected>> {
         Ok(reply::inspected(value)?.into_iter().collect())
     }
@@ -98,7 +98,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         &catalog::RENEW
     }
 
-    /// The channel on which this holder learns that another attempt may succeed.
+    /// The channel on which the server notifies this holder that another attempt may succeed.
     fn channel(&self, name: &LockName, _holder: &str) -> String {
         self.releases(name)
     }
@@ -108,13 +108,13 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         Queue::Local
     }
 
-    /// Asks for the place of a waiter in the queue at the server; `None` where there is no such queue.
+    /// Asks for the place of a waiter in the queue at the server. `None` where there is no such queue.
     fn place(&self, _name: &LockName, _holder: &str) -> Option<Call> {
         None
     }
 
-    /// Keeps the places of these waiters in the queue at the server for this long from now; `None` where there is no such
-    /// queue. One of them, `any`, names the lock.
+    /// Keeps the places of these waiters in the queue at the server for the time `heartbeat` from now. `None` where
+    /// there is no such queue. `any` names the lock; its id is not used.
     fn heartbeat(
         &self,
         _any: &HolderRef<'_>,
@@ -130,13 +130,13 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
 pub(crate) enum Queue {
     /// In their client. Only the head asks the server, and one channel notifies all clients.
     Local,
-    /// As [`Local`](Self::Local), and a head that was refused has a place at the server, which has to be removed.
+    /// As [`Local`](Self::Local), but a head that was refused has a place at the server, which has to be removed.
     LocalWithPlace,
     /// At the server, each with a place and a channel of its own.
     Server,
 }
 
-/// A holder id, the lock, and what calls about it need to know of the client.
+/// A holder id, its lock, and the settings of the client that calls about it need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderRef<'a> {
     pub(crate) name: &'a LockName,
@@ -171,7 +171,7 @@ pub(crate) struct AcquireTerms {
     pub(crate) tokens: u32,
     /// How long the server keeps the place of a refused holder that does not ask again. `None` takes no place.
     pub(crate) heartbeat: Option<Duration>,
-    /// Whether the server may make it the holder when its turn comes, without another request.
+    /// Whether the server may make the waiter the holder when its turn comes, without another request.
     pub(crate) accepts_handover: bool,
     /// How long the caller has waited.
     pub(crate) waited: Duration,

@@ -2,13 +2,13 @@
 //!
 //! At its head stands one waiter that wants the lock alone, or all of the oldest waiters that may have it together.
 //! Waiters that would share one hold are a cohort: its leader stands at the head, and the others follow the leader.
-//! Only the head talks to the server, unless a task of this client that has the lock hands it off to the head, or to
-//! a cohort. Pure: it is under the mutex of its lock, and does not know the lock.
+//! Only the head talks to the server. It need not if a task of this client hands the lock off to the head, or to a
+//! cohort. Pure: it is under the mutex of its lock, and does not know the lock.
 //!
 //! Invariants: a place is taken when it is pushed, not when its future is first polled. No waiter follows a leader
 //! past another waiter that wants the lock alone. A head that does not come in time is passed over, and is next again
-//! once it comes. A waiter that asks the server is handed nothing in the meantime. A handed-off value is taken out by
-//! its task, or dropped with its place or when that is passed over, and never under the mutex.
+//! once it comes. A waiter is handed nothing while it asks the server. A handed-off value is taken out by its task, or
+//! dropped with its place or when the place is passed over, and never under the mutex.
 
 pub(crate) mod place;
 #[cfg(test)]
@@ -41,25 +41,26 @@ static NEXT_PLACE: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Queue {
-    /// The waiters by the number of their place, in the order of arrival. Nothing is kept of a waiter that has left, at
-    /// any position: thousands may come and go behind one that waits for long. Boxed, because those behind one that leaves
-    /// move up, under the mutex.
+    /// The waiters by the number of their place, in the order of arrival. A waiter that leaves is removed at once, at
+    /// any position, because thousands may come and go behind a waiter that waits for long. Boxed, because the entries
+    /// behind it move up, under the mutex.
     places: VecDeque<Box<Entry>>,
-    /// The box of the last waiter that has left, for the next one: where one comes when one leaves, none is allocated.
+    /// The box of the last waiter that left, which the next waiter uses, so that waiters that come and go in turn
+    /// allocate none.
     spare: Option<Box<Entry>>,
-    /// Waiters that were passed over and have not come since.
+    /// Waiters that were passed over and have not come back.
     absent: BTreeMap<u64, Box<Entry>>,
     /// Entries of `places` with a lower number are at the head, or follow a leader there.
     next: u64,
-    /// How many are at the head. `alone` is the number of the head that wants the lock alone, if there is one.
+    /// How many waiters are at the head. `alone` is the place of the head that wants the lock alone, if there is one.
     heads: u32,
     alone: Option<u64>,
     /// The first entry of `places` that wants the lock alone.
     first_alone: Option<u64>,
-    /// The leader of each cohort and its terms, in the order of their arrival. Its followers are the entries with these
-    /// terms before `next` that are not at the head.
+    /// The terms and the leader of each cohort, in the order of arrival. The followers of a leader are the entries
+    /// before `next` with the same terms that are not at the head.
     leaders: Vec<(ReaderClass, u64)>,
-    /// The waiters and holds of a lock that queues at the server. Boxed: most locks do not.
+    /// The waiters and holds of a lock that queues at the server. Boxed: most locks do not queue there.
     pub(super) followers: Option<Box<Followers>>,
     /// Whether a task watches the head for the waiters behind it, and the followers.
     is_watched: bool,
@@ -94,18 +95,18 @@ impl Entry {
         }
     }
 
-    /// Whether it may be handed something.
+    /// Whether it may be handed a share.
     fn is_free(&self) -> bool {
         matches!(self.stage, Stage::Next | Stage::Resting(..))
     }
 
-    /// Hands it this. Returns the waker of its task.
+    /// Hands it a share. Returns the waker of its task.
     fn hand(&mut self, handoff: Handoff) -> Option<Waker> {
         self.stage = Stage::Handed(handoff);
         self.waiting.take()
     }
 
-    /// Takes out what it was handed.
+    /// Takes out the share that it was handed.
     fn take_handoff(&mut self) -> Option<Handoff> {
         match mem::replace(&mut self.stage, Stage::Next) {
             Stage::Handed(handoff) => return Some(handoff),
@@ -119,7 +120,7 @@ impl Entry {
         set_waker(&mut self.waiting, context);
     }
 
-    /// Checks on one head. True if it has been missing for long enough.
+    /// Checks on a waiter at the head. True if it has been missing for long enough to be passed over.
     fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
         if let Stage::Resting(mark, until) = self.stage
             && mark == seen
@@ -136,9 +137,9 @@ impl Entry {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) enum Wants {
-    /// Alone. With a request, it may be handed a hold.
+    /// Alone. A waiter with a request may be handed a hold.
     Alone(Option<HandoffRequest>),
-    /// Together with others. With terms, it would share another waiter's hold on these.
+    /// Together with others. A waiter with terms would share another waiter's hold on these terms.
     Together(Option<ReaderClass>),
 }
 
@@ -164,9 +165,9 @@ enum Stage {
     Next,
     /// It asks the server, and is handed nothing.
     Asking,
-    /// It need not come until there is a hint beyond this mark, or this time is reached.
+    /// It need not come until there is a hint after this mark, or this time is reached.
     Resting(Mark, Tick),
-    /// It was handed this.
+    /// It was handed this share.
     Handed(Handoff),
 }
 
@@ -191,14 +192,14 @@ impl Queue {
         self.places.len()
     }
 
-    /// Whether nothing of it is needed: any lock may have it next.
+    /// Whether nothing in it is needed, so that another lock may use it.
     pub(super) fn is_idle(&self) -> bool {
         let is_empty = self.places.is_empty() && self.absent.is_empty() && self.woken.is_empty();
         is_empty && self.followers.is_none() && !self.is_watched && !self.is_closed
     }
 
-    /// Takes the last place, and returns its number. A waiter that would share another's hold follows a leader with the
-    /// same terms, and comes to the head after the leader.
+    /// Takes the last place, and returns its number. A waiter that would share another waiter's hold follows the leader
+    /// with the same terms, and comes to the head after the leader.
     pub(super) fn push(&mut self, wants: Wants) -> u64 {
         let number = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
         let entry = Entry::new(number, wants);
@@ -214,8 +215,7 @@ impl Queue {
         number
     }
 
-    /// Hands the head the value that `offer` makes of its request. True if there was a head that could take it, and a
-    /// value.
+    /// Hands the head the value that `offer` makes of its request. True if the head was handed one.
     pub(crate) fn hand_off(
         &mut self,
         offer: impl FnOnce(&HandoffRequest) -> Option<Handoff>,
@@ -232,9 +232,9 @@ impl Queue {
         false
     }
 
-    /// Hands each member of a cohort, in order, the value that `offer` makes of its terms, until there is none. Skips
-    /// a leader that is asking the server or was handed something before. Serves only the first cohort that gets
-    /// anything. True if any member was handed a value.
+    /// Hands each member of a cohort, in order, the value that `offer` makes of its terms, until `offer` makes none.
+    /// Skips a leader that is asking the server or was handed a value before. Serves only the first cohort that gets a
+    /// value. True if any member was handed one.
     pub(crate) fn hand_to_cohort(
         &mut self,
         mut offer: impl FnMut(&ReaderClass) -> Option<Handoff>,
@@ -273,14 +273,14 @@ impl Queue {
         is_any
     }
 
-    /// The number of the oldest place that is left.
+    /// The number of the oldest place in the queue.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let absent = self.absent.keys().next().copied();
         let first = self.places.front().map(|entry| entry.number);
         first.into_iter().chain(absent).min()
     }
 
-    /// The position of a place among those still there, counted from 1. `None` if it was left, or if at least
+    /// The position of a place in the queue, counted from 1. `None` if its waiter has left, or if at least
     /// [`PLACE_MAX`] places are before it.
     pub(crate) fn place_of(&self, number: u64) -> Option<usize> {
         let at = position(&self.places, number);
@@ -290,13 +290,13 @@ impl Queue {
         (is_there && before < PLACE_MAX).then_some(before + 1)
     }
 
-    /// Whether any waiter is excluded by a hold in this mode.
+    /// Whether a hold in this mode excludes any waiter.
     pub(crate) fn has_waiter_blocked_by(&self, held: Mode) -> bool {
         let mut all = self.places.iter().chain(self.absent.values());
         all.any(|entry| held == Mode::Exclusive || entry.wants.is_alone())
     }
 
-    /// Whether any waiter that was not passed over wants the lock alone.
+    /// Whether any waiter wants the lock alone, except for waiters that were passed over.
     pub(crate) fn has_alone(&self) -> bool {
         self.first_alone.is_some()
     }
@@ -306,7 +306,8 @@ impl Queue {
         self.places.len() > self.heads as usize
     }
 
-    /// True if no task watches the queue though it has to be watched. The caller has to begin.
+    /// True if the queue has to be watched and no task watches it: the caller has to begin. `is_untaken` is whether a
+    /// call has not taken its grant yet.
     pub(crate) fn begin_watch(&mut self, is_untaken: bool) -> bool {
         let follow = (self.followers.as_ref()).is_some_and(|followers| followers.have_new());
         let is_needed = !self.is_watched && (is_untaken || self.has_more() || follow);
@@ -315,7 +316,7 @@ impl Queue {
     }
 
     /// Passes over the heads and followers that do not come, and returns the values that they had been handed. `seen`
-    /// marks the hints that the heads may have seen by now. `None` if no waiter needs that: the watch is over.
+    /// marks the hints that the heads have had time to see. `None` if no waiter needs this, so that the watch is over.
     pub(crate) fn pass_over_missing(
         &mut self,
         is_untaken: bool,
@@ -323,7 +324,8 @@ impl Queue {
         now: Tick,
     ) -> Option<Vec<Handoff>> {
         let follow = (self.followers.as_ref()).is_some_and(|followers| followers.are_any());
-        // Waiters stand behind the head, wait for what a call has not taken, or follow another at the server.
+        // The watch is for waiters behind the head, for waiters behind a grant that its call has not taken, and for
+        // followers at the server.
         if !is_untaken && !self.has_more() && !follow {
             self.is_watched = false;
             return None;
@@ -349,11 +351,11 @@ impl Queue {
             .extend(all.filter_map(|entry| entry.waiting.take()));
     }
 
-    /// Moves waiters to the head whose turn it is, or has them follow a leader there.
+    /// Moves the waiters whose turn it is to the head, or lets them follow a leader there.
     fn promote(&mut self) {
         for entry in from(&mut self.places, self.next) {
             if entry.is_head {
-                // It stands behind a waiter that was passed over and has come back.
+                // It came to the head while a waiter before it was passed over, and that waiter has come back.
                 continue;
             }
             let is_alone = entry.wants.is_alone();
@@ -384,14 +386,15 @@ impl Queue {
             *first = number.min(*first);
         }
         if self.places.len() == self.places.capacity() {
-            // Room for one, as most queues have one, or for a quarter more.
+            // Room for one waiter, as most queues have one, or for a quarter more.
             self.places.reserve_exact(1 + self.places.len() / 4);
         }
         let (Ok(at) | Err(at)) = position(&self.places, number);
         self.places.insert(at, entry);
     }
 
-    /// Notes that its task has come. Returns whether it is at the head. A waiter that was passed over is next again.
+    /// Notes that the task of this place has come. Returns whether it is at the head. A waiter that was passed over is
+    /// next again.
     fn come(&mut self, number: u64) -> bool {
         if let Some(entry) = self.absent.remove(&number) {
             self.insert(entry);
@@ -414,8 +417,8 @@ impl Queue {
         entry.expect("a place is in the queue until it is dropped")
     }
 
-    /// As [`begin_attempt`](place::QueuePlace::begin_attempt), if there is no other place and nothing was handed to this
-    /// one.
+    /// Begins an attempt, as [`begin_attempt`](place::QueuePlace::begin_attempt) does, if there is no other place and
+    /// this one was handed nothing.
     pub(super) fn begin_alone(&mut self, number: u64) -> bool {
         let is_alone = self.places.len() == 1 && self.absent.is_empty();
         let entry = self.entry(number);
@@ -426,7 +429,7 @@ impl Queue {
         may_ask
     }
 
-    /// Passes over a head that does not come. Returns the value that it had been handed, which is for others now.
+    /// Passes over a head that does not come. Returns the value that it had been handed, for the caller to drop.
     fn skip(&mut self, number: u64) -> Option<Handoff> {
         let mut entry = self.remove(number)?;
         let handoff = entry.take_handoff();
@@ -435,7 +438,7 @@ impl Queue {
         handoff
     }
 
-    /// Returns the waiter that was there.
+    /// Removes the waiter at this place, and returns it.
     fn leave(&mut self, number: u64) -> Option<Entry> {
         let mut entry = self.remove(number)?;
         let nobody = Entry::new(number, Wants::Together(None));
@@ -478,7 +481,7 @@ impl Queue {
     }
 }
 
-/// The index of a place, or where it would be.
+/// The index of a place, or the index at which to insert it.
 fn position(places: &VecDeque<Box<Entry>>, number: u64) -> Result<usize, usize> {
     places.binary_search_by_key(&number, |entry| entry.number)
 }
@@ -488,7 +491,7 @@ fn find(places: &mut VecDeque<Box<Entry>>, number: u64) -> Option<&mut Entry> {
     places.get_mut(at).map(Box::as_mut)
 }
 
-/// The places from this number on, in order.
+/// The entries from this place on, in order.
 fn from(places: &mut VecDeque<Box<Entry>>, first: u64) -> impl Iterator<Item = &mut Entry> {
     let (Ok(at) | Err(at)) = position(places, first);
     places.range_mut(at..).map(Box::as_mut)

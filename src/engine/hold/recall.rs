@@ -1,9 +1,10 @@
 //! Recalls: a refused waiter notifies the client that holds the lock, and that client notifies its holds.
 //!
-//! A client has one channel for recalls, named by its UUID, the beginning of its holder ids. It listens from its
-//! first need for a recall until it is closed. A waiter sends a recall by one script in the background: its wait goes on
-//! and does not depend on the answer. If no client listens, the recall is not repeated for a while. Invariants: a recall
-//! is only a hint, and has no effect if its hold is gone. Without recalls, everything still ends by its own time.
+//! A client has one channel for recalls. Its name contains the UUID of the client, which is the beginning of all its
+//! holder ids. The client listens from its first need for recalls until it is closed. A waiter sends a recall by one
+//! script in the background: its wait goes on and does not depend on the answer. If no client listens, the recall is
+//! not repeated for a while. Invariants: a recall is only a hint, and has no effect if its hold is gone. Without
+//! recalls, every hold still ends in its own time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::engine::counts::Mode;
 use crate::engine::keys::RECALL_CHANNEL;
 use crate::script::{Call, CallBudget, Scripts, catalog, reply};
 
-/// After the server refused the subscription, the client does not ask again for this time.
+/// The pause before another subscription if the server refused one.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 impl Hold {
@@ -44,7 +45,7 @@ impl Hold {
         core.watchdog.drive_while_needed(listening.boxed());
     }
 
-    /// A waiter elsewhere wants this hold.
+    /// Handles a recall: a waiter elsewhere wants this hold.
     pub(super) fn recall(self: &Arc<Self>) {
         self.state().recall();
         self.end_deferral();
@@ -54,7 +55,7 @@ impl Hold {
         self.local.note_wanted();
     }
 
-    /// Resolves when a waiter, here or elsewhere, is excluded by a hold in this mode. Cancel safe.
+    /// Resolves when a hold in this mode excludes a waiter, of this client or elsewhere. Cancel safe.
     pub(crate) async fn recalled(&self, mode: Mode) {
         self.listen_for_recalls();
         let wanted = &self.local.rare().wanted;
@@ -68,8 +69,8 @@ impl Hold {
     }
 }
 
-/// Notifies the holds of a client that are recalled until it is closed. Does not keep the client alive. Subscribes again
-/// after each gap.
+/// Listens for recalls and notifies the recalled holds, until the client is closed. Subscribes again after each gap.
+/// Does not keep the client alive.
 async fn listen(
     client: Weak<Core>,
     locals: Arc<Locals>,
@@ -84,7 +85,7 @@ async fn listen(
         let transport = &scripts.transport;
         transport.send(Lane::Push, &route, &command, reply).await
     };
-    // How many gaps came before the subscription, and when to try again without one.
+    // The number of gaps at the time of the subscription, and when to try again without one.
     let (mut since, mut retry_at) = (None, Tick::ZERO);
     loop {
         let mark = locals.recalls.changed.mark();
@@ -95,7 +96,7 @@ async fn listen(
             !core.is_closed()
         });
         if !is_open {
-            // Without an answer the connection ends, and the subscription with it.
+            // If there is no answer, the connection ends, and the subscription with it.
             let _ = send(Channels::Plain.unsubscribe()).await;
             return;
         }
@@ -119,13 +120,13 @@ async fn listen(
     }
 }
 
-/// Pause before the next recall if no client listens.
+/// The pause before the next recall if no client listens.
 const IN_VAIN_FOR: Duration = Duration::from_secs(1);
 
-/// Pause on a cluster, where no server knows the listeners at the other nodes.
+/// The pause on a cluster, where a server does not know the listeners at the other nodes.
 const UNHEARD_FOR: Duration = Duration::from_millis(100);
 
-/// Pause if the user has no right to recall.
+/// The pause before the next recall if the user has no right to send one.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
 /// Notifies the client that holds the lock, unless an earlier answer showed that it does not listen.
@@ -137,7 +138,7 @@ pub(crate) fn recall_holder(core: &Core, local: &Arc<LocalLock>, key: &Arc<str>)
         if now < state.recall_after {
             return;
         }
-        // Blocks further recalls until the answer is there.
+        // Prevents further recalls until this one is answered.
         state.recall_after = now.after(reply);
     }
     let call = Call::new(&catalog::RECALL, key, &[key])

@@ -1,7 +1,7 @@
 //! Adds one more share to a hold, for its owner.
 //!
 //! The server counts one hold, so a re-entry needs no request. Invariant: a share is added only to a hold that the
-//! server is known to have for long enough. Otherwise a renewal is sent first, and the client drives it to its end.
+//! server is known to have for long enough. Otherwise a renewal is sent first, and the watchdog task drives it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use crate::observe::counts::GrantedBy;
 use crate::script::{Answer, Call, CallBudget, catalog, millis, reply};
 use crate::watchdog::Leased;
 
-/// How long one more share lasts.
+/// The origin of the lease of one more share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LeaseSource {
     Asked(LeasePolicy),
-    /// As long as the share of an existing guard, with the same end.
+    /// It lasts as long as the share of an existing guard, with the same end.
     Like(ShareLease),
 }
 
@@ -37,7 +37,7 @@ impl LeaseSource {
     fn lease(self, now: Tick) -> Duration {
         match self {
             Self::Asked(policy) => policy.lease(),
-            // A re-entry does not lengthen a share that ends at a fixed time.
+            // A re-entry does not lengthen the lease of a share with a fixed lease.
             Self::Like(like) => match like.renewed {
                 Some(lease) => lease_until(lease, now, like.end),
                 None => Duration::from_millis(1),
@@ -63,7 +63,7 @@ pub(crate) struct Reentry {
     pub(crate) operation: &'static str,
 }
 
-/// One more share, ready to be taken without a wait. Not a share: nothing is left of it if it is dropped.
+/// One more share, ready to be taken without a wait. Not a share yet: dropping it leaves nothing to release.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     hold: Arc<Hold>,
@@ -72,7 +72,7 @@ pub(crate) struct Entrance {
     agreed: Option<Agreed>,
 }
 
-/// The first need of a re-entry.
+/// The request that a re-entry needs before its share can be added.
 enum Need {
     Nothing,
     /// The hold is lost or over, or has another owner.
@@ -85,7 +85,7 @@ enum Need {
 }
 
 impl LocalLock {
-    /// A valid hold of `owner`. An exclusive one if there is one.
+    /// A valid hold of `owner`, preferably an exclusive one.
     pub(crate) fn hold_of(&self, owner: &Owner, now: Tick) -> Option<Arc<Hold>> {
         let state = self.lock();
         known(state.grants.of_owner(owner, now)?.hold()?)
@@ -93,8 +93,8 @@ impl LocalLock {
 }
 
 impl Hold {
-    /// Gets one more share ready for its owner. `None` if the hold is lost or over, or has another owner now: the
-    /// caller then asks for the lock as any other.
+    /// Prepares one more share for the owner of the hold. `None` if the hold is lost or over, or has another owner now.
+    /// The caller then asks for the lock like any other call.
     pub(crate) async fn entrance(
         self: &Arc<Self>,
         reentry: Reentry,
@@ -118,7 +118,7 @@ impl Hold {
                     None => self.call_budget(),
                 };
                 let agreeing = async move { this.agree(lease, fenced, operation, budget).await };
-                // A future that is not polled delays no other.
+                // The watchdog task drives it, so that a future that is not polled delays no other.
                 let watchdog = &self.core.watchdog;
                 let agreed = watchdog.finish(operation, budget.deadline, agreeing).await;
                 match agreed.map_err(|error| error.of_lock(self.name()))?? {
@@ -136,7 +136,7 @@ impl Hold {
 
     fn need(&self, state: &HoldState, now: Tick, reentry: &Reentry) -> Result<Need> {
         let owner = &reentry.owner;
-        // It may have been handed off since the caller looked.
+        // The hold may have been handed off since the caller looked.
         if !state.is_held() || now >= state.deadline() || !state.is_of(owner) {
             return Ok(Need::Gone);
         }
@@ -155,7 +155,7 @@ impl Hold {
         Ok(Need::Nothing)
     }
 
-    /// Asks for a lease, and for a token if one is wanted. `None` if the hold is lost.
+    /// Asks the server for a lease, and for a token if `fenced`. `None` if the hold is lost.
     async fn agree(
         &self,
         lease: Duration,
@@ -181,7 +181,7 @@ impl Hold {
         }))
     }
 
-    /// Asks for a lease of this length. `None` if the hold is lost.
+    /// Asks the server for a lease of this length. `None` if the hold is lost.
     pub(super) async fn ask_for_lease(
         &self,
         lease: Duration,
@@ -194,7 +194,7 @@ impl Hold {
         let before = self.state().server_end();
         let until = budget.deadline.min(before);
         self.state().lease_sent(until, lease);
-        // A renewal, because an acquire that arrived late would take a free lock.
+        // A renewal, because an acquire that arrives late could take a free lock.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])
             .arg(&*self.holder())
@@ -210,7 +210,7 @@ impl Hold {
         Ok(Some(answer))
     }
 
-    /// Asks for a fencing token for a hold without one. `None` if the hold is lost.
+    /// Asks the server for a fencing token, for a hold without one. `None` if the hold is lost.
     pub(super) async fn ask_for_token(
         &self,
         operation: &'static str,
@@ -228,8 +228,8 @@ impl Hold {
         Ok(token)
     }
 
-    /// Raises the server's counter of fencing tokens to at least `token`, which is the token of this hold from now
-    /// on. Used for tokens that other servers gave for the lock.
+    /// Raises the server's counter of fencing tokens to at least `token`, which becomes the token of this hold. For
+    /// tokens that other servers of a Redlock gave.
     pub(crate) async fn raise_token(
         &self,
         token: FencingToken,
@@ -254,7 +254,7 @@ impl Hold {
         asked.map_err(|failure| failure.into_error(operation).of_lock(self.name()))
     }
 
-    /// The error of an owner that reads and asks to write: it would wait for itself.
+    /// The error of an owner that reads and asks to write, and would therefore wait for itself.
     pub(crate) fn no_upgrade(&self, operation: &'static str) -> Error {
         let message = "this owner reads, and a writer waits for all readers, so it would wait for \
          itself; release the read guard first, or write first and downgrade";
@@ -282,7 +282,7 @@ impl Entrance {
             agreed,
         } = self;
         let state = hold.state();
-        // Read under the mutex, so that no event of an earlier time follows.
+        // Read under the mutex, so that times do not go backwards from one change to the next.
         let now = hold.core.clock.now();
         match hold.need(&state, now, &reentry)? {
             Need::Gone => return Ok(None),

@@ -1,12 +1,12 @@
 //! The commands that end a hold at its server, or downgrade it. Plain commands are used where they suffice.
 //!
-//! Invariants: each may be executed twice. An operation that others may wait for is driven by the client, not by a
-//! caller's future.
+//! Invariants: each command may be executed twice. An operation that others may wait for is driven by the client, not
+//! by a caller's future.
 //!
 //! A hold whose last share ends before the time that a guard asked for is left at the server until then. One command
 //! moves it to a new holder id that is used for nothing else, so a late renewal, re-entry or release of the hold cannot
-//! find it. Its lease becomes the rest of the time by the local clock, rounded up. A repeated command finds that it was
-//! moved and changes nothing. If the process dies earlier, the lock keeps the lease that it had.
+//! find it. Its lease becomes the rest of that time by the local clock, rounded up. A repeated command finds that the
+//! hold was moved, and changes nothing. If the process dies before that, the lock keeps the lease that it had.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ pub(super) fn release_all_call(holds: &[Arc<Hold>]) -> Call {
     Call::of_parts(&catalog::MULTI_RELEASE, &[publish], each)
 }
 
-/// An operation that changes a hold at the server. It ends when this is dropped.
+/// An operation that changes a hold at the server. Dropping this ends the operation.
 pub(super) struct Operation<'a>(&'a Hold);
 
 impl Drop for Operation<'_> {
@@ -44,7 +44,7 @@ impl Drop for Operation<'_> {
 }
 
 impl Hold {
-    /// Begins a release, if the server has to be asked for that. False if not, or while another operation is under way.
+    /// Begins a release. False if the hold needs no release at the server, or while another operation is under way.
     pub(super) fn begin_release(&self, now: Tick) -> bool {
         let mut state = self.state();
         state.needed_change(now) == ServerChange::Release && state.begin_change()
@@ -56,7 +56,7 @@ impl Hold {
         self.changed.notify();
     }
 
-    /// Waits for the operations that began before.
+    /// Begins an operation, after the end of any operation that is under way.
     pub(super) async fn one_at_a_time(
         &self,
         budget: CallBudget,
@@ -79,7 +79,8 @@ impl Hold {
         }
     }
 
-    /// The command that notifies waiters after a plain command released the whole hold, if a release needs no more.
+    /// The command that notifies waiters after a plain command released the whole hold. `None` if a release needs a
+    /// script.
     fn tell_plain(&self) -> Option<Arc<Cmd>> {
         let tell = || {
             let publish = self.core.channels().publish();
@@ -110,7 +111,7 @@ impl Hold {
             ServerChange::Nothing => None,
             ServerChange::Release => Some(self.release_call()),
             ServerChange::Downgrade => {
-                // The lease that it has.
+                // The hold keeps the lease that it has.
                 let remaining = self.remaining_of(ShareLease::fixed(Tick::NEVER));
                 let lease = remaining.max(Duration::from_millis(1));
                 Some(self.protocol.downgrade(&self.holder_ref(&id), lease))
@@ -123,9 +124,9 @@ impl Hold {
         }
     }
 
-    /// The holder id under which it is kept, for all repeats.
+    /// The holder id under which the hold is kept: the same one for all repeats.
     fn kept_as(&self) -> HolderId {
-        // One operation at a time changes the hold.
+        // No race: one operation at a time changes the hold.
         let mut number = self.kept_number.load(Ordering::Relaxed);
         if number == 0 {
             number = self.core.new_holder().0;

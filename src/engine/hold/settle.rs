@@ -1,5 +1,5 @@
-//! The ends of shares: a share is handed on, left to its client or to readers that joined, or ended. What the server has
-//! to hear of that goes to `settling.rs`, for all holds on one server together.
+//! The ends of shares. A share is handed on, left to its client or to readers that joined, or ended. If the server has
+//! to be asked, `settling.rs` does that, for all holds on one server together.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::script::reply::Released;
 const DOWNGRADE: &str = "downgrade";
 
 impl RawShare {
-    /// Turns an exclusive share into a shared share. The server does not know of it yet.
+    /// Turns an exclusive share into a shared share. The server has yet to be asked for the downgrade.
     ///
     /// # Errors
-    /// Fails if the share is lost. It has ended then.
+    /// Fails if the share is lost. The share has also ended in this case.
     pub(super) fn begin_downgrade(self) -> Result<Self> {
         let hold = Arc::clone(&self.hold);
         let now = hold.core.clock.now();
@@ -63,7 +63,8 @@ impl RawShare {
 }
 
 impl Hold {
-    /// Whether one script can release both. A downgrade goes alone, and so does a hold with used places.
+    /// Whether one script can release both holds. A downgrade needs a script of its own, and so does a hold with used
+    /// places.
     fn is_beside(&self, other: &Self) -> bool {
         let ends = |hold: &Self| {
             let state = hold.state();
@@ -79,12 +80,12 @@ impl Hold {
         Settling::begin(Few::from_buf([Arc::clone(self)]), DOWNGRADE, now).await
     }
 
-    /// Releases a lost hold after its last guard, because the work under it is over. The server may still have it,
-    /// and others need not wait for its lease.
+    /// Releases a lost hold after its last guard, when the work under it is over. The server may still have the hold,
+    /// and other holders need not wait for its lease.
     fn clean_up(self: Arc<Self>, reason: LostReason) {
         // A guard that outlives its client leaves the lock to its lease.
         let is_left = reason == LostReason::Closed && self.core.is_shut();
-        // It is settled since it was lost, if it is kept.
+        // A hold that is kept has been settled since its loss.
         let is_begun = reason != LostReason::Closed && self.state().is_kept();
         if !is_left && !is_begun && self.state().counts().is_none() {
             let now = self.core.clock.now();
@@ -92,10 +93,10 @@ impl Hold {
         }
     }
 
-    /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
-    /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released. A
-    /// fixed lease ends at the server, too, unless a share that is gone asked for a longer one. With a forgotten share
-    /// the hold ends with its lease.
+    /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders need
+    /// not wait for the lease: the hold is kept for the time that a released guard asked for, or released. After a
+    /// fixed lease no request is needed, because the lease ends at the server too, unless a share that has ended asked
+    /// for a longer lease. A hold with a forgotten share ends with its lease.
     pub(super) fn end_at_server(&self, reason: LostReason) {
         let now = self.core.clock.now();
         let state = self.state();
@@ -113,8 +114,8 @@ impl Hold {
         }
     }
 
-    /// Applies the server's answer to a request that was first sent then. Returns why the hold was lost before, if the
-    /// server had no such hold.
+    /// Applies the server's answer to a request that was first sent at `first_sent`. If the server did not have the
+    /// hold, returns why it was lost before.
     pub(super) fn settled(
         &self,
         asked: ServerChange,
@@ -139,7 +140,7 @@ impl Hold {
         let answered = |state: &mut HoldState, now| state.answered(now, answered);
         let effects = self.change_locked(state, self.core.clock, answered);
         let missing = effects.missing;
-        // Its loss was never reported, and only this caller will learn of it.
+        // The loss was never reported, and only this caller will learn of it.
         if missing == Some(LostReason::Revoked) && self.state().loss().is_none() {
             ask_why(&self.core, self.name(), self.holder_id());
         }
@@ -150,7 +151,7 @@ impl Hold {
 /// Releases shares and waits for the servers to agree.
 pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
-    // A release that needs no command is refused, too, if the client has ended.
+    // A release that needs no command also fails if the client's task has ended.
     let alive = shares
         .iter()
         .try_for_each(|share| share.hold.ensure_alive(OPERATION));
@@ -166,12 +167,12 @@ pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> 
     let mut begun: Few<_> = by_server(to_settle).into_iter().map(begin).collect();
     drop(counted);
     let settled = match begun.len() {
-        // The others check that themselves.
+        // A settling checks that by itself.
         0 => alive,
         1 => begun.remove(0).await,
         _ => join_all(begun).await.into_iter().collect(),
     };
-    // One that has failed says so at once: a call has one bound.
+    // After a failure the call does not wait again, because a call has one bound.
     if settled.is_ok() && !in_doubt.is_empty() {
         // Boxed, because it is rare and large.
         Box::pin(all_confirmed(in_doubt)).await?;
@@ -194,8 +195,8 @@ pub(super) fn release_all_later(now: Tick, shares: Few<RawShare>) {
     }
 }
 
-/// Each release counts at its client from before its share ends until it is handed over, so that no shutdown in
-/// between misses it.
+/// Counts releases at their clients, from before their shares end until they are handed over, so that a shutdown in
+/// between waits for them.
 struct CountedRelease(Few<Arc<Core>>);
 
 impl CountedRelease {
@@ -213,16 +214,16 @@ impl Drop for CountedRelease {
 
 /// The result of ending several shares.
 struct Ended {
-    /// The server has to hear of these.
+    /// The holds about which the server has to be asked.
     to_settle: Few<Arc<Hold>>,
-    /// The first hold that was lost before.
+    /// The first member whose hold or share was lost before, and why.
     lost: Option<(Arc<Hold>, LostReason)>,
-    /// Other readers have these, if the server still has them.
+    /// Holds that other shares keep, and that the server may have lost.
     in_doubt: Vec<Arc<Hold>>,
 }
 
-/// Ends shares, last one first. Each is handed on, left to the client or to readers that joined, or ended. A waiter
-/// for several locks waits for the first of them, and then finds all of them free.
+/// Ends shares, the last one first. Each is handed on, left to the client or to readers that joined, or ended. In this
+/// order, a waiter for several locks, which waits for the first of them, then finds all of them free.
 fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     let mut first_lost = None;
     let mut in_doubt = Vec::new();
@@ -231,7 +232,7 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
         let lease = share.lease;
         let (hold, ended) = share.end(now);
         match ended {
-            // It is another task's now, or its client's.
+            // The share was handed on, or left to the client.
             None => {}
             Some(Ok(effects)) => {
                 let ended = lease.loss_at(now);
@@ -258,7 +259,7 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     }
 }
 
-/// Groups holds that one script can release, in order.
+/// Groups the holds that one script can release together, in order.
 fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
     let mut servers: Few<Few<Arc<Hold>>> = Few::new();
     for hold in holds {

@@ -1,9 +1,9 @@
 //! Settling: the server is asked to release or downgrade one hold, or several together, until it agrees.
 //!
 //! The server counts one hold for all guards, in the strongest of their modes. Invariants: no caller's future drives
-//! this. A release that needs nothing else is handed over to the connection, and the connection's task applies the
-//! reply. The watchdog task drives everything else, and a release without a clear reply, until the server agrees or
-//! the lease is over. So a caller that leaves, or is not polled, stops nothing.
+//! this. A release of whole holds is handed over to the connection, and the connection's task applies the reply. The
+//! watchdog task drives everything else, and a release without a clear reply, until the server agrees or the lease is
+//! over. So a caller that leaves, or is not polled, stops nothing.
 //! [`HoldState::needed_change`](super::state::HoldState::needed_change) decides what to ask for, and the state decides
 //! what the answer means.
 
@@ -39,7 +39,7 @@ pub(super) struct Settling {
     holds: Few<Arc<Hold>>,
     operation: &'static str,
     began: Tick,
-    /// A caller waits until then.
+    /// Until when a caller waits.
     until: Tick,
     is_awaited: AtomicBool,
     end: Arrival<Result<()>>,
@@ -50,13 +50,13 @@ pub(super) fn downgrade_later(hold: Arc<Hold>, now: Tick) {
     Settling::new(Few::from_buf([hold]), RELEASE, now, false).drive();
 }
 
-/// Settles in the background, from now on.
+/// Settles these holds in the background.
 pub(super) fn settle_later(holds: Few<Arc<Hold>>, now: Tick) {
     Settling::new(holds, RELEASE, now, false).start();
 }
 
 impl Hold {
-    /// The request after which the server has the hold in this mode, or not at all, is sent.
+    /// Notes that a request was sent after which the server has the hold in this mode, or does not have it.
     fn change_sent(&self, mode: Option<Mode>) {
         self.change(self.core.clock, |state, _| state.change_sent(mode));
     }
@@ -69,7 +69,7 @@ impl Settling {
         now: Tick,
         is_awaited: bool,
     ) -> Arc<Self> {
-        // When nothing is left of them at the server, in any case.
+        // At the latest, nothing is left of the holds at the server after the last of these times.
         let ends = holds.iter().map(|hold| hold.state().server_end());
         let end = ends.max();
         let give_up = holds[0].state().give_up();
@@ -83,7 +83,7 @@ impl Settling {
         })
     }
 
-    /// Begins, for a caller that waits for the end. If the caller leaves, it goes on.
+    /// Begins to settle, for a caller that waits for the end. Goes on if the caller leaves.
     pub(super) fn begin(
         holds: Few<Arc<Hold>>,
         operation: &'static str,
@@ -108,7 +108,7 @@ impl Settling {
         }
     }
 
-    /// Hands a release over to the connection, if it needs nothing else.
+    /// Hands the release over to the connection. False if the watchdog task has to drive the settling.
     fn hand_over(self: &Arc<Self>) -> bool {
         let core = &self.holds[0].core;
         let is_short = self.until < self.began.after(core.timing.reply);
@@ -150,7 +150,7 @@ impl Settling {
             .for_each(|hold| hold.end_operation());
     }
 
-    /// Has the watchdog task go on.
+    /// Has the watchdog task drive the rest.
     fn drive(self: Arc<Self>) {
         let core = Arc::clone(&self.holds[0].core);
         core.watchdog.drive(finish(Unfinished(self)).boxed());
@@ -160,7 +160,7 @@ impl Settling {
         self.is_awaited.load(Ordering::Relaxed)
     }
 
-    /// The outcome, if the holds were lost before for these reasons.
+    /// The outcome for the caller, if the holds were lost before for these reasons.
     fn outcome(&self, lost: impl IntoIterator<Item = Option<LostReason>>) -> Result<()> {
         let mut lost = self.holds.iter().zip(lost);
         match lost.find_map(|(hold, lost)| Some((hold, lost?))) {
@@ -185,7 +185,8 @@ impl Recipient for Settling {
 }
 
 impl Settling {
-    /// Ends if the replies to its release are clear. If not, those holds are asked for again that were not released.
+    /// Ends the settling if all replies to its release are clear. False if not: the watchdog task asks again for the
+    /// holds that were not released.
     fn end_if(&self, released: Result<Few<Result<Released, Executed>>, Failure>) -> bool {
         let (holds, sent) = (&self.holds, self.began);
         let Ok(each) = released else {
@@ -271,7 +272,7 @@ async fn settle_at_last(hold: &Arc<Hold>) {
     if let Err(error) = &settled {
         note_release_failed(core, hold.name(), error.clone());
         if !error.is_io() {
-            // Reported at once, but repeated until the lease ends.
+            // The failure is reported now, but the request is repeated until the lease ends.
             settled = settle(hold, budget.retrying_refusals(), RELEASE).await;
         }
     }
@@ -282,8 +283,8 @@ async fn settle_at_last(hold: &Arc<Hold>) {
     }
 }
 
-/// Asks the server for what the shares of the hold need. Returns why it was lost before, if the server had no such
-/// hold.
+/// Asks the server for the change that the shares of the hold need. If the server did not have the hold, returns why it
+/// was lost before.
 async fn settle(
     hold: &Arc<Hold>,
     budget: CallBudget,
@@ -298,7 +299,8 @@ async fn settle(
             return Ok(None);
         };
         let mut window = budget;
-        // The request says how long to keep it, so a later one is another. Repeats within one reply time are equal.
+        // A keep request contains the remaining time, so a later one differs. Within one reply time it is repeated
+        // unchanged.
         let is_timed = matches!(change, ServerChange::Keep(_));
         if is_timed {
             window.deadline = budget.deadline.min(sent.after(budget.reply_timeout));
@@ -323,7 +325,7 @@ async fn settle(
                     continue;
                 }
                 if is_timed {
-                    // Not before: it would end the hold.
+                    // Only now, because removing the places also releases the hold.
                     hold.leave_places();
                 }
                 return Ok(lost);

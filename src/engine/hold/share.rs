@@ -31,9 +31,9 @@ pub(crate) struct Share {
     raw: Option<RawShare>,
     view: LossCell,
     span: HoldSpan,
-    /// For a share that a call got while calls are timed.
+    /// Set if a call got this share while calls are timed.
     timer: Option<HoldTimer>,
-    /// When this client learned that it has the share; zero if that was not noted.
+    /// When this client learned that it has the share. Zero if that was not noted.
     since: Tick,
 }
 
@@ -51,13 +51,13 @@ impl Share {
         Self::of(raw, now)
     }
 
-    /// One more share of a hold that is ready for it. Returns `None` if the hold has changed since.
+    /// One more share of a hold that is ready for it. `None` if the hold has changed since.
     pub(crate) fn entered(entrance: Entrance) -> Result<Option<Self>> {
         let entered = entrance.enter()?;
         Ok(entered.map(|raw| Self::of(raw, Tick::ZERO)))
     }
 
-    /// Wraps a share that the hold counts already. `since` is when this client learned of it, or zero.
+    /// Wraps a share that the hold counts already. `since` is when this client learned of the share, or zero.
     pub(super) fn of(raw: RawShare, since: Tick) -> Self {
         Self {
             raw: Some(raw),
@@ -92,17 +92,18 @@ impl Share {
         hold.change_locked(state, hold.core.clock, made);
         if is_first {
             if let Some(reason) = lost {
-                // Nobody had it then.
+                // The loss was not noted when it happened, because the call had no guard.
                 hold.note_loss(reason);
             }
             hold.open_to_others(owner, *mode);
         }
-        // Without any mutex held, because a subscriber may call the guard's methods.
+        // No mutex is held here, because a subscriber of traces may call methods of the guard.
         self.span = HoldSpan::begin(|| (self.name(), self.holder_id(), self.fencing_token()));
         self
     }
 
-    /// Has the hold left at the server until then when its last share ends; if `is_forgotten`, for the rest of its lease.
+    /// Asks for the hold to be left at the server when its last share ends: until `until`, or if `is_forgotten` for the
+    /// rest of its lease.
     pub(crate) fn ask_to_keep(&self, until: Tick, is_forgotten: bool) {
         let mut state = self.hold().state();
         state.ask_to_keep(until);
@@ -111,7 +112,7 @@ impl Share {
         }
     }
 
-    /// Starts the timer of the share that a call got.
+    /// Adds the timer of a share that a call got.
     #[inline]
     pub(crate) fn timed(mut self, timed: Option<(HoldTimer, Tick)>) -> Self {
         if let Some((timer, since)) = timed {
@@ -159,7 +160,7 @@ impl Share {
         self.raw().lease
     }
 
-    /// Sets another lease from now on.
+    /// Gives the share another lease from now on.
     pub(crate) fn set_lease(&mut self, after: ShareLease) {
         if let Some(raw) = &mut self.raw {
             let before = std::mem::replace(&mut raw.lease, after);
@@ -172,14 +173,14 @@ impl Share {
     pub(crate) async fn reenter(&self) -> Result<Self> {
         loop {
             let entrance = Self::entrance_again(self.raw()).await?;
-            // Otherwise its lease has become too short since, or it is in doubt.
+            // If not, the lease has become too short since, or the hold is in doubt.
             if let Some(share) = Self::entered(entrance)? {
                 return Ok(share);
             }
         }
     }
 
-    /// Gets one more share of a hold ready, for a guard that has this share of it.
+    /// Prepares one more share of a hold, for a guard that has this share of it.
     pub(super) async fn entrance_again(share: &RawShare) -> Result<Entrance> {
         const OPERATION: &str = "reenter";
         let RawShare {
@@ -189,7 +190,7 @@ impl Share {
         if let Some(reason) = hold.loss_of(*lease) {
             return Err(lost(reason));
         }
-        // A hold keeps its token, or stays without a token.
+        // The new share has the token of the hold, or none if the hold has none.
         let reentry = Reentry {
             owner: share.owner.clone(),
             mode: *mode,
@@ -268,7 +269,7 @@ impl Share {
         self.loss().is_some()
     }
 
-    /// The lock, if it is lost.
+    /// The loss of the lock, if it is lost.
     pub(crate) fn lost_now(&self) -> Option<Lost> {
         self.loss().map(|reason| Lost::new(self.name(), reason))
     }

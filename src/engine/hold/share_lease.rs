@@ -25,7 +25,7 @@ pub(crate) struct ShareLease {
 }
 
 impl ShareLease {
-    /// The lease under this policy of a share that was requested at `sent` and is held from `now`.
+    /// The lease that this policy gives a share that was requested at `sent` and is held from `now`.
     pub(crate) fn of(policy: LeasePolicy, sent: Tick, now: Tick) -> Self {
         match policy {
             LeasePolicy::Renewed(lease) => Self::renewed(lease),
@@ -59,13 +59,13 @@ impl ShareLease {
     }
 }
 
-/// The lease to request now, if it need not last beyond `end`.
+/// Returns the lease to request now, if it need not last beyond `end`.
 pub(super) fn lease_until(lease: Duration, now: Tick, end: Tick) -> Duration {
     lease.min(lease_for(now.until(end)))
 }
 
-/// The leases of all shares, each with the number of shares that have it. The last lease stays here when its share goes,
-/// because the hold is over then.
+/// The leases of all shares, each with the number of shares that have it. The last lease stays listed when its share
+/// ends, because the hold ends with that share.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct ShareLeases(Few<(ShareLease, u32)>);
 
@@ -97,12 +97,12 @@ impl ShareLeases {
         self.all().any(|other| other == lease)
     }
 
-    /// The longest lease that has to be renewed, if any has to be.
+    /// The longest of the renewed leases. `None` if all leases are fixed.
     pub(super) fn lease(&self) -> Option<Duration> {
         self.all().filter_map(|lease| lease.renewed).max()
     }
 
-    /// Why all shares have ended by `now`, if they have. The last share to end decides.
+    /// Why all shares have ended by themselves at `now`, if they have. The share that ends last decides.
     pub(super) fn loss_at(&self, now: Tick) -> Option<LostReason> {
         let last = self.all().max_by_key(|lease| lease.end)?;
         last.loss_at(now)

@@ -1,8 +1,8 @@
-//! One hold at the server and what belongs to it: the shell around its [`HoldState`], which the lock keeps.
+//! One hold, as the rest of the client sees it: the shell around its [`HoldState`], which the state of the lock keeps.
 //!
-//! It locks the state of the lock, changes it, and carries out the effects. The guards of one owner on one lock share a
-//! hold. Invariants: only methods of the state change it. Effects are carried out without the mutex. A hold keeps its
-//! place in the state of its lock for as long as anything refers to it.
+//! A shell locks the state of the lock, changes the state, and carries out the effects. The guards of one owner on one
+//! lock share a hold. Invariants: only methods of the state change it. Effects are carried out without the mutex. A
+//! hold keeps its place in the state of its lock for as long as anything refers to it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU64;
@@ -34,21 +34,22 @@ use crate::watchdog::{Due, Leased, RenewalRequest};
 pub(crate) struct Hold {
     pub(super) core: Arc<Core>,
     pub(super) local: Arc<LocalLock>,
-    /// Where the lock keeps its state.
+    /// Where the state of the lock keeps the state of this hold.
     pub(super) slot: Slot,
     pub(super) protocol: &'static dyn Protocol,
     pub(super) name: LockName,
-    /// The group of the last call that got it.
+    /// The group of the last call that got the hold.
     pub(super) group: GroupCell,
     /// The id of this hold at the watchdog, and its number in the holder id.
     pub(super) number: u64,
     /// The text of the holder id, for callers that ask for it.
     pub(super) holder_id: OnceLock<Box<str>>,
-    /// The number in the holder id under which it is kept at the server; 0 before that.
+    /// The number in the holder id under which the hold is kept at the server. 0 while it is not kept.
     pub(super) kept_number: AtomicU64,
-    /// Signalled when it ends, when its deadline moves, and at the end of an operation that changes it at the server.
+    /// Signalled when the hold ends, when its deadline moves, and at the end of an operation that changes it at the
+    /// server.
     pub(super) changed: Hint,
-    /// The listeners to notify if it is lost. Most holds have none.
+    /// The listeners to notify if the hold is lost. Most holds have none.
     loss_listeners: OnceLock<Box<LossListeners>>,
 }
 
@@ -76,7 +77,7 @@ impl LocalHold for Hold {
     fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
         let now = self.core.clock.now();
         if mode == Mode::Shared {
-            // Take it first, so that it no longer counts as unclaimed.
+            // Taken first, so that the share no longer counts as unclaimed.
             self.change(now, |state, now| state.accept_handoff(now, mode));
         }
         RawShare::new(self, owner, mode, lease).release_later(now);
@@ -91,14 +92,14 @@ impl Drop for Hold {
     }
 }
 
-/// A share without a destructor that releases it: a guard has it, or is about to release it.
+/// A share whose drop does not release it. A guard has it, or the code that has taken it from a guard must release it.
 #[derive(Clone, Debug)]
 pub(crate) struct RawShare {
     pub(super) hold: Arc<Hold>,
     pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) lease: ShareLease,
-    /// If it is released before this time, the hold is left at the server until then.
+    /// If the share is released before this time, the hold is left at the server until then.
     pub(super) kept_until: Tick,
 }
 
@@ -115,7 +116,7 @@ impl RawShare {
 }
 
 impl Hold {
-    /// Makes a hold with one share, which was just granted, and starts its renewals. `now` was read just before.
+    /// Makes a hold that was just granted, with one share, and starts its renewals. `now` was read just before.
     pub(super) fn granted(
         core: &Arc<Core>,
         local: &Arc<LocalLock>,
@@ -147,7 +148,7 @@ impl Hold {
         });
         let lease = lease.expect("it was just granted");
         let contradictions = state.contradict(hold.slot, new.mode, now, seen);
-        // Most holds have a guard at their first check.
+        // As for a hold with a guard, which most holds have at their first check.
         let first_check = state.grants[hold.slot].state.renewal_due();
         drop(state);
         hold.begin(&new, first_check);
@@ -157,7 +158,7 @@ impl Hold {
             }
         }
         hold.carry_out(contradictions.own);
-        // The server that granted it may have been replaced since, and the check of all holds that followed came too
+        // The server that granted the hold may have been replaced since. The check of all holds after that came too
         // early for this hold.
         if contradictions.is_in_doubt || core.locals.moved.mark() != new.moved {
             hold.verify();
@@ -168,7 +169,7 @@ impl Hold {
         RawShare::new(hold, new.owner, new.mode, lease)
     }
 
-    /// Notes that it was granted, and begins to renew it.
+    /// Notes the grant, and begins to renew the hold.
     fn begin(self: &Arc<Self>, new: &NewHold, first_check: Tick) {
         let by = match new.handover {
             Some(_) => GrantedBy::Handover,
@@ -184,12 +185,12 @@ impl Hold {
         let entry: Weak<Self> = Arc::downgrade(self);
         self.core.watchdog.enrol(self.number, first_check, entry);
         if !self.state().is_held() {
-            // It ended before it was listed everywhere.
+            // It ended before it was in all lists.
             self.leave_lists();
         }
     }
 
-    /// Lets other tasks of its owner enter it, and readers join it, now that its call has a guard.
+    /// Lets other tasks of the owner enter the hold, and readers join it, now that its call has a guard.
     pub(super) fn open_to_others(&self, owner: &Owner, mode: Mode) {
         self.local.wake_waiters_of(owner);
         if mode == Mode::Shared && !self.core.is_closed() {
@@ -198,7 +199,7 @@ impl Hold {
         }
     }
 
-    /// Takes the hold, which has ended, out of all lists.
+    /// Removes the hold, which has ended, from all lists.
     fn leave_lists(&self) {
         self.core.watchdog.withdraw(self.number);
         self.wake_follower();
@@ -211,7 +212,8 @@ impl Hold {
         now: N,
         change: impl FnOnce(&mut HoldState, N) -> Effects,
     ) -> Effects {
-        // A clock is read under the mutex: the previous user of the state may have read a later time.
+        // If `now` is a clock, it is read under the mutex. Otherwise the previous user of the state may have read a
+        // later time.
         self.change_locked(self.state(), now, change)
     }
 
@@ -223,7 +225,7 @@ impl Hold {
         now: N,
         change: impl FnOnce(&mut HoldState, N) -> Effects,
     ) -> Effects {
-        // From here on, requests of this client go behind a release that is decided on.
+        // From this change on, requests of this client go behind a release that it decides on.
         let seen = self.local.seen();
         let effects = state.lock.change(self.slot, now, seen, change);
         drop(state);
@@ -273,7 +275,7 @@ impl Hold {
         }
     }
 
-    /// Locks the state. A hold past its deadline is lost before that.
+    /// Locks the state. If the deadline has passed, the hold is lost first.
     pub(super) fn state_at(&self, now: Tick) -> LockedHold<'_> {
         let state = self.state();
         if !state.is_held() || state.is_valid(now) {
@@ -291,7 +293,7 @@ impl Hold {
         self.state().owner().clone()
     }
 
-    /// Whether its owner may write.
+    /// Whether the owner may write.
     pub(crate) fn is_written(&self) -> bool {
         self.state().is_written()
     }
@@ -305,18 +307,18 @@ impl Hold {
         self.name.key()
     }
 
-    /// Whether it excludes all other holders.
+    /// Whether the hold excludes all other holders.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.state().is_exclusive()
     }
 
-    /// Whether it is held, and no question to the server about it is unanswered.
+    /// Whether the hold is held, and there is no doubt whether the server has it.
     pub(crate) fn is_certain(&self) -> bool {
         self.is_held() && !self.state().is_doubted()
     }
 
-    /// Why it is lost, if it is. The clock decides, not the watchdog, which may be late: a hold past its deadline is
-    /// lost from now on.
+    /// Returns why the hold is lost, if it is. The clock decides, not the watchdog, which may be late: a hold past its
+    /// deadline is lost from now on.
     pub(crate) fn expire_if_due(&self) -> Option<LostReason> {
         self.loss_at(self.core.clock.now())
     }
@@ -332,7 +334,7 @@ impl Hold {
         self.core.scripts.transport.endpoint(self.name.key())
     }
 
-    /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
+    /// Notifies `group` when the hold is lost. Has no effect if the hold is lost already.
     pub(crate) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
         let listeners = self.loss_listeners.get_or_init(Box::default);
         let mut listeners = listeners.lock();
@@ -340,13 +342,14 @@ impl Hold {
         listeners.push(group);
     }
 
-    /// Whether no group is left that has to hear of its loss.
+    /// Whether no group has to be notified of the loss of this hold.
     pub(super) fn is_alone(&self) -> bool {
         let listeners = self.loss_listeners.get();
         listeners.is_none_or(|all| all.lock().iter().all(|group| group.strong_count() == 0))
     }
 
-    /// Ends its renewals. If no guard has it, it is released, unless it is left for the time that a guard asked for.
+    /// Ends the renewals because the client is closed. A hold without a guard is released, unless a guard asked to keep
+    /// it for longer.
     pub(super) fn close(&self) {
         let now = self.core.clock.now();
         self.change(now, |state, now| state.lose(now, LostReason::Closed));
@@ -356,14 +359,14 @@ impl Hold {
         }
     }
 
-    /// Ends it at the server in the background, with its used places.
+    /// Ends the hold at the server in the background, with its used places.
     pub(super) fn undo(&self, state: LockedHold<'_>) {
         let (release, lease) = (self.release_by_script(&state), state.lease());
         drop(state);
         self.core.undo_later(release, lease, (None, None));
     }
 
-    /// This hold, with its holder id.
+    /// Refers to this hold in calls. `id` is its holder id.
     pub(super) fn holder_ref<'a>(&'a self, id: &'a HolderId) -> HolderRef<'a> {
         self.core.holder_ref(&self.name, id, self.token().is_some())
     }
@@ -430,7 +433,7 @@ impl Leased for Hold {
 
     fn renewed(&self, sent: Tick, lease: Duration) {
         let mut state = self.state();
-        // Read under the mutex, so that no event of an earlier time follows.
+        // Read under the mutex, so that times do not go backwards from one change to the next.
         let has_moved = state.renewed(self.core.clock.now(), sent, lease);
         drop(state);
         if has_moved {

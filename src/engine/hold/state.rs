@@ -1,8 +1,8 @@
 //! The state of one hold: a plain value, without locks, clocks or servers.
 //!
-//! A method that changes it returns what its shell has to do. Invariants: a hold goes from held to
-//! released, forgotten or lost, once, and never back. Only a hold that is certain and consists of one exclusive share is
-//! handed off, or left to its client.
+//! A method that changes the state returns the effects, which the shell has to carry out. Invariants: a hold goes from
+//! held to released, forgotten or lost, once, and never back. A hold is handed off, or left to its client, only if it
+//! is certain and consists of one exclusive share.
 
 mod counts;
 mod lease;
@@ -32,24 +32,24 @@ use crate::watchdog::Due;
 #[cfg_attr(test, derive(Hash))]
 pub(super) struct HoldState {
     phase: Phase,
-    /// Whether the server handed it over. It was then granted later than it was requested, at a time that this client
-    /// does not know.
+    /// Whether the server handed the lock over. If so, this client does not know when it was granted, only that this
+    /// was after the request.
     is_handover: bool,
-    /// Whether an operation that changes it at the server is under way.
+    /// Whether an operation that changes the hold at the server is under way.
     is_changing: bool,
     /// The present owner. One task of this client may hand the hold off to another.
     owner: Owner,
     counts: HoldCounts,
     lease: HoldLease,
-    /// A call about it ends after this time without an answer.
+    /// A call about this hold ends after this time without an answer.
     give_up: Duration,
     stage: Stage,
     /// Whether the watchdog does not check the hold before its deadline, because it was unclaimed at the last check.
     is_check_put_off: bool,
-    /// The time that released guards asked for: if its last share ends earlier, it is left at the server until then.
-    /// [`Tick::ZERO`] if no guard asked, or if it must not be left.
+    /// The latest time until which a released guard asked to keep the hold. If the last share ends earlier, the hold is
+    /// left at the server until this time. [`Tick::ZERO`] if no guard asked, or if the hold must not be left.
     kept_until: Tick,
-    /// The readers that joined it, and which others may.
+    /// The readers that joined the hold, and until when others may join.
     readers: Readers,
     extras: Seldom<Extras>,
 }
@@ -80,7 +80,7 @@ impl HoldState {
         (state, share)
     }
 
-    /// It is lost if its deadline has come.
+    /// Loses the hold if its deadline has come.
     pub(super) fn expire_if_due(&mut self, now: Tick) -> Effects {
         if now < self.lease.deadline {
             return Effects::default();
@@ -88,24 +88,24 @@ impl HoldState {
         self.expire(now)
     }
 
-    /// It is lost for this reason, unless its deadline came before that.
+    /// Loses the hold for this reason. If its deadline has already come, the hold has expired instead.
     pub(super) fn lose(&mut self, now: Tick, reason: LostReason) -> Effects {
         if now >= self.lease.deadline {
-            // Nobody took it away before, as far as this client knows.
+            // As far as this client knows, the hold was not taken away before its deadline.
             return self.expire(now);
         }
         let kept_until = match reason {
-            // The server still has it, and has to keep it for a released guard.
+            // The server still has the hold, and has to keep it if a released guard asked for that.
             LostReason::Closed => self.kept_until,
             _ => Tick::ZERO,
         };
         self.end_lost(now, reason, kept_until)
     }
 
-    /// Its deadline has passed: no renewal was answered in time, or its shares ended by themselves. In the second
-    /// case the server still has it, and keeps it for as long as a released guard asked for.
+    /// Ends a hold whose deadline has passed: no renewal was answered in time, or all shares ended by themselves. In
+    /// the second case the server still has the hold, and keeps it for as long as a released guard asked for.
     fn expire(&mut self, now: Tick) -> Effects {
-        // By now its shares may have ended as well.
+        // The deadline decides, not `now`: by now the shares may have ended as well.
         match self.lease.shares.loss_at(self.lease.deadline) {
             Some(reason) => self.end_lost(now, reason, self.kept_after(now)),
             None => self.end_lost(now, LostReason::Expired, Tick::ZERO),
@@ -139,7 +139,7 @@ impl HoldState {
         Some(self.phase)
     }
 
-    /// A guard of this owner releases its share, and asks to keep the hold at the server until `kept_until`.
+    /// Ends the share of a guard of this owner. The guard asks to keep the hold at the server until `kept_until`.
     pub(super) fn release_share(
         &mut self,
         now: impl Now,
@@ -152,7 +152,7 @@ impl HoldState {
         self.end_share(now, mode, Some((owner, lease)))
     }
 
-    /// A guard turns its exclusive share into a shared one.
+    /// Turns the exclusive share of a guard into a shared share.
     pub(super) fn downgrade_share(&mut self, now: Tick) -> Effects {
         self.end_share(now, Mode::Exclusive, None)
     }
@@ -184,7 +184,7 @@ impl HoldState {
             return effects;
         }
         if let Some(before) = before.filter(|before| self.target() != Some(*before)) {
-            // Others may get in.
+            // After this change the server may grant the lock to others.
             effects.release = self.counts.decide_release(before);
         } else {
             effects.is_local = true;
@@ -196,7 +196,7 @@ impl HoldState {
         } else if let Some((_, lease)) = ends {
             self.lease.remove(lease);
             if !self.lease.shares.has(lease) {
-                // It may have been renewed for the sake of this share.
+                // The watchdog may have planned its renewals for the lease of this share.
                 self.put_off_check();
                 effects.looks_again = true;
             }
@@ -204,7 +204,7 @@ impl HoldState {
         effects
     }
 
-    /// A guard forgets its share.
+    /// Ends a share that its guard forgets.
     pub(super) fn forget_share(&mut self, owner: &Owner, mode: Mode, lease: ShareLease) -> Effects {
         if mode == Mode::Shared {
             self.readers.close();
@@ -218,14 +218,14 @@ impl HoldState {
         }
     }
 
-    /// A share has another lease from now on.
+    /// Gives a share another lease from now on.
     pub(super) fn change_share_lease(&mut self, before: ShareLease, after: ShareLease) -> Effects {
         self.lease.replace(before, after);
         self.put_off_check();
         Effects::look_again(true)
     }
 
-    /// The change at the server that its shares need.
+    /// Returns the change at the server that the shares need.
     pub(super) fn needed_change(&self, now: Tick) -> ServerChange {
         // No share needs a hold that is kept.
         let target = self.target().filter(|_| !self.is_kept());
@@ -234,7 +234,7 @@ impl HoldState {
         } else if target.is_none() {
             match self.kept_for(now) {
                 None => ServerChange::Release,
-                // A writer would keep readers out.
+                // Kept as a writer, the hold would exclude readers.
                 Some(_) if self.counts.is_read_as_written() => ServerChange::Downgrade,
                 Some(remaining) => ServerChange::Keep(remaining),
             }
@@ -245,7 +245,7 @@ impl HoldState {
         }
     }
 
-    /// The request after which the server has the hold in this mode, or not at all, is sent.
+    /// Notes that a request was sent after which the server has the hold in this mode, or does not have it.
     pub(super) fn change_sent(&mut self, mode: Option<Mode>) -> Effects {
         Effects {
             release: self.counts.sent(mode),
@@ -253,15 +253,16 @@ impl HoldState {
         }
     }
 
-    /// A request that was sent then and has no answer may have released it.
+    /// Notes that the request sent at `sent`, which has no answer, may have released the hold.
     pub(super) fn may_be_released(&mut self, sent: Tick) {
         self.counts.maybe_released.get_or_insert(sent);
     }
 
-    /// The server has answered a request that changes the hold.
+    /// Applies the server's answer to a request that changes the hold.
     ///
-    /// A hold that the server did not have was lost before. But an earlier request to end it, if it was sent in time and
-    /// has no answer, has ended it as far as anyone can tell: a holder id is used for one hold only.
+    /// If the server did not have the hold, it was lost before. The exception: if an earlier request to end the hold
+    /// was sent in time and has no answer, that request counts as executed, because a holder id is used for one hold
+    /// only.
     pub(super) fn answered(&mut self, now: impl Now, answered: Answered) -> Effects {
         let Answered {
             mode,
@@ -277,7 +278,7 @@ impl HoldState {
         let was_in_time = first_sent < self.lease.deadline;
         let missing = match is_found || (ends && is_repeated && was_in_time) {
             true => None,
-            // It was sent while the server should have had the hold.
+            // The request was sent while the server should have had the hold.
             false if was_in_time => Some(LostReason::Revoked),
             false => Some(LostReason::Expired),
         };
@@ -290,13 +291,13 @@ impl HoldState {
             Some(LostReason::Expired) => self.expire(now.tick()),
             Some(reason) => self.end_lost(now.tick(), reason, Tick::ZERO),
         };
-        // It may have been lost before for another reason.
+        // The hold may have been lost earlier, for another reason.
         let missing = missing.map(|reason| self.loss().unwrap_or(reason));
         Effects { missing, ..lost }
     }
 
-    /// This owner, which has it, has one more share. The hold is valid at this time. `agreed` is `None` if the server
-    /// was not asked.
+    /// Adds one more share for this owner, which has the hold. The hold is valid at `now`. `agreed` is `None` if the
+    /// server was not asked.
     pub(super) fn add_share(
         &mut self,
         now: Tick,
@@ -308,7 +309,7 @@ impl HoldState {
         let mut token = None;
         if let Some(agreed) = agreed {
             self.extend(now, agreed.sent, agreed.lease);
-            // It may have got one by now.
+            // The owner may have got a token since the request.
             let has_one = self.token_of(owner).is_some();
             token = agreed.token.filter(|_| !has_one);
         }
@@ -322,28 +323,28 @@ impl HoldState {
         Effects::look_again(true)
     }
 
-    /// The server's counter of tokens was raised to this one.
+    /// Sets this token, because the server's counter was raised to it.
     pub(super) fn raise_token(&mut self, token: FencingToken) {
         self.extras.change().tokens = Tokens::granted(Some(token), 0);
     }
 
-    /// The server may have lost it.
+    /// Notes that the server may have lost the hold.
     pub(super) fn doubt(&mut self, now: Tick) {
         self.lease.doubted_since = Some(now);
     }
 
-    /// A request for this lease is about to be sent. It is executed by `until` or never.
+    /// Notes that a request for this lease is about to be sent. The server executes it by `until` or never.
     pub(super) fn lease_sent(&mut self, until: Tick, lease: Duration) {
         self.lease.note_sent(until, lease);
     }
 
-    /// The request for another lease was answered, and was sent once. `before` is until when the server had the hold at
-    /// most, before that request.
+    /// Notes the answer to a request for another lease that was sent once. `before` is the latest time until which the
+    /// server could have the hold before that request.
     pub(super) fn lease_answered(&mut self, now: Tick, before: Tick) {
         self.lease.note_answered(now, before);
     }
 
-    /// The server confirmed a renewal. Returns whether the deadline has moved.
+    /// Applies a renewal that the server has confirmed. Returns whether the deadline has moved.
     pub(super) fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> bool {
         let has_moved = self.extend(now, sent, lease);
         self.is_check_put_off = self.is_unclaimed();
@@ -373,7 +374,7 @@ impl HoldState {
         Due::Renew {
             lease,
             wait,
-            // It counts even while a renewal is on its way.
+            // The other steps are due even while a renewal is under way.
             deadline: self.lease.deadline.min(self.other_steps()),
         }
     }
@@ -384,14 +385,14 @@ impl HoldState {
         self.next_check_of_lease().min(self.other_steps())
     }
 
-    /// When it has a step to take that its lease does not need.
+    /// When a step other than a renewal is due.
     fn other_steps(&self) -> Tick {
         self.downgrade_due().min(self.stays_until())
     }
 
     fn next_check_of_lease(&self) -> Tick {
         if let Some(since) = self.lease.doubted_since {
-            // At once: an answer older than the doubt does not end it.
+            // At once: the answer to a request from before the doubt does not end the doubt.
             since
         } else if self.is_unclaimed() {
             self.lease.deadline
@@ -405,7 +406,7 @@ impl HoldState {
         self.lease.renewal_due()
     }
 
-    /// Begins an operation that changes it at the server. False while another is under way.
+    /// Begins an operation that changes the hold at the server. False while another is under way.
     pub(super) fn begin_change(&mut self) -> bool {
         !std::mem::replace(&mut self.is_changing, true)
     }
@@ -422,7 +423,7 @@ impl HoldState {
         self.phase == Phase::Held
     }
 
-    /// Whether it is held, and its deadline has not come.
+    /// Whether the hold is held, and its deadline has not come.
     pub(super) fn is_valid(&self, now: Tick) -> bool {
         self.is_held() && now < self.lease.deadline
     }
@@ -431,7 +432,7 @@ impl HoldState {
         self.phase.loss()
     }
 
-    /// Whether it is lost because its last shares have ended by themselves.
+    /// Whether the hold is lost because its last shares have ended by themselves.
     pub(super) fn has_ended_by_itself(&self) -> bool {
         let ended = self.lease.shares.loss_at(self.lease.deadline);
         ended.is_some() && ended == self.loss()
@@ -441,7 +442,7 @@ impl HoldState {
         self.target() == Some(Mode::Exclusive)
     }
 
-    /// Whether the server may have lost it, as far as this client knows.
+    /// Whether the server may have lost the hold, as far as this client knows.
     pub(super) fn is_doubted(&self) -> bool {
         self.lease.doubted_since.is_some()
     }
@@ -467,22 +468,23 @@ impl HoldState {
         self.lease.deadline
     }
 
-    /// No lease that was ever requested lasts longer at the server.
+    /// The latest time at which any lease ever requested can end at the server.
     pub(super) fn server_end(&self) -> Tick {
         self.lease.server_end
     }
 
-    /// The place at the server that the present owner came from, of a hold with this holder id.
+    /// The last place in the queue at the server that this hold used. `holder` is its holder id, which was its first
+    /// place.
     pub(super) fn last_place(&self, holder: HolderId) -> HolderId {
         self.extras.places.last().copied().unwrap_or(holder)
     }
 
-    /// The places at the server that end with it.
+    /// The places in the queue at the server that end with the hold.
     pub(super) fn places(&self) -> &[HolderId] {
         &self.extras.places
     }
 
-    /// Spends a hand-off in the queue at the server, if the hold may still go on from task to task.
+    /// Spends a hand-off to a waiter in the queue at the server. False if the hold may not be handed on again.
     pub(super) fn try_spend_pass(&mut self, now: Tick) -> bool {
         let passes = &mut self.extras.change().passes;
         passes.try_spend(now, Duration::ZERO, HANDOFFS_MAX)

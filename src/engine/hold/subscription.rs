@@ -1,10 +1,10 @@
-//! The channels that a client listens to: how many wait for their messages, whether the server sends them, and what
-//! they say.
+//! The channels that a client listens to: the number of listeners, whether the server sends the messages, and what the
+//! messages mean.
 //!
 //! Waiters that queue in their client share one subscription for each lock. A waiter that queues at the server has
 //! its own. A message that hands the lock over has a format of its own, which `lua/includes/fair_handover.lua` writes.
-//! Any other message only means "look again". Invariant: receiving a message only notes it here. A recall is noted by
-//! the number of its hold, and one task acts on it.
+//! Any other message only means "look again". Invariant: a received message is only noted here. A recall is noted by
+//! the number of its hold, and one task handles all recalls.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use crate::api::fencing::FencingToken;
 use crate::engine::hint::Hint;
 use crate::engine::keys::RW_CHANNEL;
 
-/// The extra message of `lua/includes/tell.lua`, for waiters of Redisson that may have missed the first.
+/// The second message of `lua/includes/tell.lua`, for waiters of Redisson that may have missed the first.
 const FOR_REDISSON: &[u8] = b"00";
 
-/// On the channel of a read-write lock: its last reader has left.
+/// The message on the channel of a read-write lock whose last reader has left.
 const READERS_LEFT: &[u8] = b"0";
 
 #[derive(Debug, Default)]
@@ -31,15 +31,15 @@ pub(crate) struct Subscription {
     pub(crate) hint: Hint,
     /// Made by the first task that listens.
     listening: OnceLock<Box<Listening>>,
-    /// Since when its waiters ask without an answer.
+    /// Since when its waiters have asked without an answer.
     pub(crate) silence: Silence,
-    /// How many listen, for themselves or on behalf of waiters that queue elsewhere.
+    /// The number of listeners, including tasks that subscribe on behalf of others.
     listeners: AtomicU32,
-    /// Whether a subscription was made that no task has been asked to end.
+    /// Whether a subscription was made, and no task has been asked to end it.
     is_subscribed: AtomicBool,
     /// How many messages reported the end of a hold that kept out all others, or of a wait for one.
     ends: AtomicU64,
-    /// How many signs there were that readers have the lock.
+    /// How many signs have shown that readers have the lock.
     reads: AtomicU64,
 }
 
@@ -53,14 +53,15 @@ struct Listening {
 /// A grant, and the channel that it came on.
 type ReceivedGrant = (Box<str>, GrantMessage);
 
-/// Whether the server sends us the messages of a channel.
+/// Whether the server sends the client the messages of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionState {
     /// The channel that was requested last.
     pub(crate) channel: Option<Box<str>>,
-    /// How many gaps came before the server confirmed it, if it did. The next gap ended it.
+    /// The number of gaps at the time when the subscription was sent, if the server has confirmed it. The next gap ends
+    /// it.
     pub(crate) heard_since: Option<u64>,
-    /// The channel to which a task subscribes on behalf of all listeners.
+    /// The channel that a task subscribes to on behalf of all listeners. `None` if no task subscribes.
     subscribing: Option<Box<str>>,
 }
 
@@ -83,12 +84,12 @@ impl Subscription {
         self.listening.get_or_init(Box::default)
     }
 
-    /// Locks the state at the server.
+    /// Locks the state of the subscription.
     pub(crate) fn state(&self) -> MutexGuard<'_, SubscriptionState> {
         self.listening().state.lock()
     }
 
-    /// A message came on this channel. Whatever it says otherwise, it means: look again.
+    /// Notes a message on this channel, and wakes the waiters, which look again.
     pub(crate) fn on_message(&self, channel: &str, message: &[u8]) {
         if message == FOR_REDISSON {
             return;
@@ -105,7 +106,7 @@ impl Subscription {
         self.hint.notify();
     }
 
-    /// Notes a sign of readers: this client reads, or the last reader elsewhere has left.
+    /// Notes a sign of readers: a read hold of this client, or the message of a last reader elsewhere.
     pub(crate) fn note_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
@@ -128,7 +129,7 @@ impl Subscription {
         self.listeners.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True if no listener is left.
+    /// Removes a listener. True if no listener is left.
     pub(crate) fn remove_listener(&self) -> bool {
         self.listeners.fetch_sub(1, Ordering::SeqCst) == 1
     }
@@ -137,21 +138,21 @@ impl Subscription {
         self.listeners.load(Ordering::SeqCst) > 0
     }
 
-    /// Notes that a subscription is being made. The last listener to leave has to end it.
+    /// Notes that a subscription is being made, which the last listener to leave has to end.
     pub(crate) fn mark_subscribed(&self) {
         self.is_subscribed.store(true, Ordering::SeqCst);
     }
 
-    /// True if there is a subscription to end, and the caller has to end it.
+    /// True if there is a subscription, which the caller has to end from now on.
     pub(crate) fn take_subscribed(&self) -> bool {
         self.is_subscribed.swap(false, Ordering::SeqCst)
     }
 
-    /// Ends an unused subscription: `forget` removes it from the client's list, or returns false if it is used by then.
-    /// False if the subscription stays. Its last listener finds the mark then.
+    /// Ends an unused subscription. `forget` removes it from the client's list, or returns false if it has a listener
+    /// again. False if the subscription stays. In that case its last listener finds the mark, and ends it.
     pub(crate) fn end_unused(&self, mut forget: impl FnMut() -> bool) -> bool {
         loop {
-            // In this order: who leaves after the check finds the mark.
+            // In this order: a listener that leaves after the check finds the mark.
             self.mark_subscribed();
             if self.is_used() || !self.take_subscribed() {
                 return false;
@@ -171,21 +172,21 @@ impl Subscription {
         self.state().is_heard(channel, gaps)
     }
 
-    /// True if the caller has to begin: no task subscribes yet.
+    /// Asks for a subscription to this channel. True if no task subscribes yet, so that the caller has to begin one.
     pub(crate) fn begin_subscribing(&self, channel: &str) -> bool {
         self.state().subscribing.replace(channel.into()).is_none()
     }
 
-    /// The channel to subscribe to, for a task that counts as a listener. `None` when that is done, or when all others
-    /// have left.
+    /// The channel that the task that subscribes, which counts as a listener, has to subscribe to. `None` if that is
+    /// done, or if all other listeners have left.
     pub(crate) fn to_subscribe(&self) -> Option<Box<str>> {
         let mut state = self.state();
-        // Under the mutex, as a later listener has to begin by itself.
+        // Checked under the mutex, so that a later listener finds no task and begins one.
         (state.subscribing).take_if(|_| self.listeners.load(Ordering::SeqCst) == 1);
         state.subscribing.clone()
     }
 
-    /// The channel has been subscribed to. False if another was asked for meanwhile.
+    /// Notes that this channel has been subscribed to. False if another channel was asked for since.
     pub(crate) fn end_subscribing(&self, channel: &str) -> bool {
         let mut state = self.state();
         let done = (state.subscribing).take_if(|subscribing| **subscribing == *channel);
@@ -193,7 +194,7 @@ impl Subscription {
     }
 }
 
-/// A lock that was handed over, with its lease.
+/// The message that hands a lock over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrantMessage {
     /// Identifies the place that got the grant: the time until which the server kept it, in ms of the server's clock.
@@ -222,7 +223,7 @@ impl GrantMessage {
     }
 }
 
-/// Recalls beyond this number are not noted, because waiters repeat them.
+/// The most recalls that are noted at a time. Further ones can be dropped, because waiters repeat them.
 const NOTED_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// It comes after the check, before the subscription is off the list, and has nothing to subscribe to.
+    /// It comes after the check and before the subscription is off the list, so it does not subscribe by itself.
     #[test]
     fn a_listener_that_comes_at_the_end_finds_the_mark() {
         let subscription = Subscription::default();
@@ -277,7 +278,7 @@ mod tests {
         });
         assert_eq!((ended, tries), (false, 1));
         assert!(subscription.remove_listener() && subscription.take_subscribed());
-        // One that has left again by the next check has left the end to the caller.
+        // If it has left again before the next check, the caller ends the subscription.
         let ended = subscription.end_unused(|| {
             tries += 1;
             tries > 2
@@ -295,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Its waiters are woken, but no writer has had its turn.
+    /// The message of a last reader wakes the waiters, but does not count as the turn of a writer.
     #[test]
     fn of_a_read_write_lock_only_the_end_of_a_writer_counts() {
         let subscription = Subscription::default();

@@ -1,9 +1,9 @@
-//! A hold passes from one task of this client to the next, at once or after it stayed with the client, and readers take
-//! shares of it: it stays the same at the server, with another owner here, or with one more.
+//! Hand-offs, sticky holds and joins. A hold passes from one task of this client to the next, at once or after it
+//! stayed with the client, and readers take shares of it. At the server the hold stays the same.
 //! [`LockState`](super::lock::LockState) decides.
 //!
 //! A sticky hold stays with its client for a while after its last guard, and the client's next task takes it without a
-//! round trip. It is renewed until its time is over, it is recalled or lost, or the client ends.
+//! round trip. It is renewed until its span is over, it is recalled or lost, or the client ends.
 //!
 //! The deferred downgrade: when a writer goes, waiting readers of its client take over its hold. The server hears of
 //! the downgrade later, or never, if the last reader hands the hold off to the next writer. At the server the hold
@@ -38,7 +38,7 @@ use crate::engine::counts::Mode;
 use crate::observe::group::Group;
 
 impl Hold {
-    /// A share of this hold that may pass to another task.
+    /// Describes a share of this hold that may pass to another task.
     fn passing(&self, mode: Mode, lease: ShareLease) -> Passing {
         Passing {
             slot: self.slot,
@@ -50,7 +50,7 @@ impl Hold {
         }
     }
 
-    /// Carries out what follows for others when a share goes to the next task or stays with the client.
+    /// Carries out the effects of a share that went to another task or stays with the client.
     fn passed(&self, passed: Passed) {
         match passed {
             Passed::On(Some(owner)) => self.local.wake_waiters_of(&owner),
@@ -60,14 +60,14 @@ impl Hold {
                 drop(before);
                 self.look_again();
                 if self.core.ensure_open("release").is_err() {
-                    // The client may have looked for it before.
+                    // The client may have looked for sticky holds, to end them, before this one stayed.
                     self.end_stay();
                 }
             }
         }
     }
 
-    /// Has used places removed once the server answers again. Unlike a hold, they do not end with a lease.
+    /// Has the used places removed in the background, because unlike a hold they do not end with a lease.
     pub(super) fn leave_places(&self) {
         let state = self.state();
         if !state.places().is_empty() {
@@ -75,7 +75,7 @@ impl Hold {
         }
     }
 
-    /// Has the waiter behind it ask the server, now that it has ended.
+    /// Wakes the follower of this hold, which has ended, so that it asks the server.
     pub(super) fn wake_follower(&self) {
         if self.protocol.queue() == Queue::Server {
             let mut state = self.state();
@@ -84,7 +84,7 @@ impl Hold {
         }
     }
 
-    /// Ends its stay if that is due. The watchdog calls this when it checks the hold.
+    /// Ends the stay with the client if that is due. The watchdog calls this when it checks the hold.
     pub(super) fn end_stay_if_due(self: &Arc<Self>, now: Tick) {
         let mut state = self.state();
         if state.stays_until() <= now {
@@ -100,16 +100,17 @@ impl Hold {
         }
     }
 
-    /// Releases the hold if it waits for the next task.
+    /// Releases the hold if it stays with the client.
     pub(super) fn end_stay(&self) {
-        // If that is a later grant of this lock, the waiter wants that one too.
+        // If a later grant of this lock stays now, it is released instead: the waiter elsewhere wants that one too.
         drop(self.local.take_sticky());
     }
 }
 
 impl RawShare {
-    /// Ends the share: it goes to the next task or stays with the client, and else what its hold needs follows from the
-    /// effects, unless the hold was lost before. Tasks that arrive later ask behind the release.
+    /// Ends the share. Returns `None` beside the hold if the share went to the next task or stays with the client.
+    /// Otherwise returns the effects, which say what the hold needs, or why the hold was lost before. Tasks that arrive
+    /// later ask behind the release.
     pub(super) fn end(self, now: Tick) -> (Arc<Hold>, Option<Result<Effects, LostReason>>) {
         let Self {
             hold,
@@ -149,8 +150,8 @@ impl Handoff {
         Some(RawShare::new(hold, owner, self.mode, self.lease))
     }
 
-    /// Passes the share of a sticky hold on to the task that asks for it. `None` if it does not fit `request`. It is
-    /// released then.
+    /// Passes the share of a sticky hold on to the task that asks for it. If it does not fit `request`, releases the
+    /// share and returns `None`.
     pub(crate) fn pass_on(self, request: &HandoffRequest) -> Option<Self> {
         let share = self.into_raw()?;
         let hold = &share.hold;
@@ -169,8 +170,8 @@ impl Handoff {
 }
 
 impl Share {
-    /// Takes the share that another task of this client has handed off to a call of this group. `None` if it is lost by
-    /// now.
+    /// Takes the share that another task of this client has handed off to a call of this group. `None` if the share is
+    /// lost by now.
     pub(crate) fn handed_off(handoff: Handoff, group: Group) -> Option<Self> {
         let raw = handoff.into_raw()?;
         let (mode, now) = (raw.mode, raw.hold.core.clock.now());
@@ -184,8 +185,8 @@ impl Share {
         Some(share)
     }
 
-    /// A share, for a new owner, of the hold that readers of this client have. `None` if there is none that accepts
-    /// readers, or not on these terms.
+    /// Joins the hold that readers of this client have, as a new owner. `None` if no hold accepts a reader on these
+    /// terms.
     pub(crate) fn joined(
         core: &Core,
         local: &LocalLock,
@@ -220,13 +221,14 @@ impl Hold {
         alive.map_err(|error| error.of_lock(self.name()))
     }
 
-    /// Has the watchdog check it in time, by what its state says now: other events may have followed.
+    /// Has the watchdog look again when to check this hold. The watchdog reads that from the state, because other
+    /// events may have followed.
     pub(super) fn look_again(&self) {
         self.core.watchdog.look_again(self.number);
     }
 
-    /// Waits for the answer to whether the server still has the hold, for a guard that leaves while others stay. The
-    /// last one learns that from the answer to its release.
+    /// Waits until the server has answered whether it still has the hold. For a guard that is released while others
+    /// stay; the last guard learns this from the answer to its release.
     ///
     /// # Errors
     /// Fails if the hold is lost, if there is no answer, or if nothing renews it.
@@ -242,7 +244,7 @@ impl Hold {
         loop {
             let mark = self.changed.mark();
             if let Some(reason) = self.expire_if_due() {
-                // The other shares may have ended by themselves, which is no answer.
+                // If only the other shares have ended by themselves, the server has not answered.
                 return match self.state().has_ended_by_itself() {
                     true => unanswered(),
                     false => Err(self.not_held(operation, reason)),
@@ -269,8 +271,8 @@ impl Hold {
         self.state().token_of(owner)
     }
 
-    /// Ends the deferral: readers under this write hold have a read hold from now on, and the server is asked for the
-    /// downgrade in the background. True if there were any readers.
+    /// Ends the deferral of the downgrade. Readers under this write hold have a read hold from now on, and the server
+    /// is asked for the downgrade in the background. False if no downgrade was deferred.
     pub(crate) fn end_deferral(self: &Arc<Self>) -> bool {
         let state = self.state();
         let is_deferred = state.is_downgrade_deferred();
@@ -299,7 +301,7 @@ impl RawShare {
             ..
         } = self;
         if mode == Mode::Shared {
-            // Only a read share may be left at the server.
+            // A forgotten read share must stay at the server as a reader, not as a writer.
             hold.end_deferral();
         }
         hold.change(hold.core.clock, |state, _| {
@@ -308,7 +310,7 @@ impl RawShare {
     }
 }
 
-/// Turns write holds that readers of this client have into read holds. True if there were any.
+/// Turns the write holds that readers of this client use into read holds. True if there were any.
 pub(crate) fn end_deferrals(local: &LocalLock) -> bool {
     let deferred: Vec<Arc<Hold>> = {
         let state = local.lock();

@@ -1,17 +1,17 @@
-//! Turns of the clients that want one lock: how long this client goes on, and when it asks again. Pure.
+//! The turns of the clients that want one lock: for how long this client keeps the lock, and when it asks again. Pure.
 //!
-//! In its turn the tasks of a client hand the lock off to each other, a limited number of times and for a limited
-//! time. Then the client backs off until each of the other listening clients has released the lock once, as far as
-//! messages show. All clients that want a lock therefore get it in turn, and few attempts after a message fail. The
-//! messages that count report the end of a hold that kept out all others, or of a wait for one.
-//! Invariant: a client backs off for a limited time, and only for others that listen.
+//! In the turn of a client its tasks hand the lock off to each other, a limited number of times and for a limited time.
+//! Then the client backs off until messages show that each of the other listening clients has released the lock once.
+//! All clients that want a lock therefore get it in turn, and few attempts after a message fail. The messages that
+//! count report the end of a hold that kept out all others, or of a wait for one. Invariant: a client backs off for a
+//! limited time, and only for others that listen.
 
 use std::time::Duration;
 
 use crate::engine::clock::Tick;
 use crate::engine::{Seldom, Usual};
 
-/// At most this many local hand-offs in a row, because a client cannot know how many wait elsewhere.
+/// The most local hand-offs in a row. A client cannot know how many tasks wait elsewhere.
 pub(crate) const HANDOFFS_MAX: u32 = 16;
 
 /// If many others wait, each task that waits here when a turn begins gets the lock once in that turn. If fewer tasks
@@ -21,7 +21,7 @@ pub(super) const HANDOFFS_ONCE_MIN: u32 = 7;
 /// The longest time for hand-offs in a row near the server.
 const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// Far from the server, that limit is one round trip. It is never longer than this.
+/// Far from the server, the limit is one round trip instead, but never longer than this.
 const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
 
 /// The hand-offs in a row of one lock within this client: how many, and since when.
@@ -32,14 +32,14 @@ pub(super) struct HandoffBudget {
 }
 
 impl HandoffBudget {
-    /// Nothing of it is spent.
+    /// An unspent budget.
     pub(super) const WHOLE: Self = Self {
         spent: 0,
         since: None,
     };
 
-    /// Spends a hand-off, if fewer than `most` are spent and the time is not over. Hand-offs go on for as long as
-    /// others would need to get the lock: one round trip.
+    /// Spends a hand-off, if fewer than `most` are spent and the time is not over. Others need one round trip, `trip`,
+    /// to get the lock, so hand-offs may go on for that long.
     pub(super) fn try_spend(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
         let is_left = self.spent < most && !self.is_late(now, trip);
         self.spent += u32::from(is_left);
@@ -77,7 +77,7 @@ pub(super) fn time_max(trip: Duration) -> Duration {
     HANDOFFS_TIME_MAX.max(trip.min(HANDOFFS_TRIP_MAX))
 }
 
-/// The longest time that a client allows each of the others, however long it held the lock.
+/// The longest time that a client that backs off allows each of the others, even if it held the lock for longer itself.
 const OWN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The shortest time that a client that backs off waits for the next message, before it asks anyway.
@@ -90,26 +90,27 @@ const TRIPS_BETWEEN_MESSAGES: u32 = 3;
 /// The longest trip that is noted. A longer one is no distance: the call was not polled, or the server stood still.
 const TRIP_MAX: Duration = Duration::from_millis(250);
 
-/// Readers elsewhere are excluded for no longer than this for the sake of this client's readers, even where a turn
+/// A downgrade, whose deferral keeps out readers elsewhere, is deferred for no longer than this, even where a turn
 /// lasts longer because the server is far away.
 const DEFERRED_MAX: Duration = Duration::from_millis(5);
 
-/// If at least this many others wait, the next turn is far away: no task gets the lock twice in this turn.
+/// If at least this many others wait, the next turn is far away, so no task gets the lock twice in this turn.
 const OTHERS_MANY: u64 = 4;
 
-/// At most this many others are waited for one by one.
+/// The most others that a client waits for when it backs off.
 const OTHERS_MAX: u32 = 64;
 
-/// Among readers, a client that has had its turn asks this much later than the others can, the shortest pause of a timer.
+/// Among readers, a client that has had its turn asks this much later than the others can. It is the shortest pause of
+/// a timer.
 const AFTER_OTHERS: Duration = Duration::from_millis(1);
 
 /// Each message lengthens its pause, up to this many times.
 const LATER_MAX: u32 = 5;
 
-/// A client that has released nothing for this long was idle.
+/// A client whose last release is this long ago was idle.
 const IDLE_AFTER: Duration = Duration::from_millis(250);
 
-/// Readers that have shown themselves this lately may still come.
+/// For this long after the last sign of readers, more readers are expected.
 const READERS_LATELY: Duration = Duration::from_millis(250);
 
 /// Other clients that listened, but did not take the free lock this many times in a row, are left out for
@@ -125,21 +126,21 @@ pub(crate) struct Turns {
     known: Seldom<Known>,
 }
 
-/// The turns of a client and the other clients, as far as it knows.
+/// The facts that a client knows about its own turns and the other clients.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
 struct Known {
     /// How many tasks waited here when the turn began, besides the task that got the lock.
     waiting: u32,
-    /// How many connections of others received the message of the last release.
+    /// How many connections of other clients received the message of the last release.
     others: u64,
     released: Option<Released>,
     /// Boxed: most clients never back off.
     back: Option<Box<BackOff>>,
     absent: Absent,
-    /// How long the server takes to answer the waiters of this client.
+    /// The smoothed time that the server takes to answer the waiters of this client.
     trip: Duration,
-    /// How many signs of readers there were at the last look, and until when there may be readers.
+    /// How many signs of readers there were at the last check, and until when more readers are expected.
     reads: u64,
     readers_until: Tick,
 }
@@ -161,17 +162,17 @@ impl Usual for Known {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(Hash))]
 struct Released {
-    /// When it was decided on.
+    /// When the release was decided on.
     at: Tick,
     /// How many messages had come by that time.
     messages: u64,
-    /// Among readers: when the turn of this release began, and after how many messages the next turn begins, because the
-    /// others had theirs.
+    /// Among readers: when the turn of this release began, and the number of messages after which the others have had
+    /// theirs.
     turn_began: Tick,
     next_turn: u64,
 }
 
-/// Other clients that listen, but do not come.
+/// Other clients that listen, but do not take the lock.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
 struct Absent {
@@ -182,20 +183,20 @@ struct Absent {
     until: Tick,
 }
 
-/// A client that has had its turn backs off for the others.
+/// The back-off of a client that has had its turn.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
 struct BackOff {
-    /// Its next turn comes when this many messages have come in total: one of its own release, and one of each of the
+    /// The next turn comes when this many messages have come in total: one for its own release, and one for each of the
     /// others.
     messages: u64,
-    /// Its next turn comes at this time at the latest.
+    /// The next turn comes at this time at the latest.
     until: Tick,
-    /// It also comes this long after the last message.
+    /// The next turn also comes this long after the last message.
     silence: Duration,
-    /// How many of the others are not waited for.
+    /// How many of the others it does not wait for.
     absent: u64,
-    /// Among readers: until more messages than this have come, none of the others has had its turn.
+    /// Among readers: none of the others has had its turn unless more messages than this have come.
     nobody_until: Option<u64>,
 }
 
@@ -240,8 +241,8 @@ impl Turns {
         }
     }
 
-    /// As [`try_spend_handoff`](Self::try_spend_handoff), for a writer that passes its hold on to readers of this
-    /// client unchanged. Not while others listen. Returns until when the downgrade is deferred.
+    /// Spends a hand-off of a writer that passes its hold on to readers of this client unchanged. Returns until when
+    /// the downgrade is deferred. `None` if no hand-off is left, or while others listen.
     pub(crate) fn try_defer_downgrade(&mut self, now: Tick) -> Option<Tick> {
         let is_left = self.known.others == 0 && self.try_spend_handoff(now);
         let end = self.budget.end(self.known.trip).filter(|_| is_left)?;
@@ -250,8 +251,8 @@ impl Turns {
 
     /// Notes that a release was decided on, after this number of messages.
     pub(super) fn note_release(&mut self, now: Tick, messages: u64) {
-        // One message belongs to the previous release. A further message means that another client came, even if none
-        // was waited for.
+        // One message belongs to the previous release. A further message means that another client came, even if this
+        // client did not wait for any.
         let have_come = |released: Released| messages > released.messages + 1;
         if self.known.released.is_some_and(have_come) {
             self.have_come();
@@ -282,15 +283,15 @@ impl Turns {
         let trip = trip.min(TRIP_MAX);
         let known = &mut self.known.change().trip;
         let before = if known.is_zero() { trip } else { *known };
-        // A longer trip may have included time in a queue.
+        // Falls at once and rises slowly, because a longer trip may include time in a queue.
         *known = trip.min((before * 7 + trip) / 8);
     }
 
-    /// Counts a turn. True if it was the last in a row and others listen.
+    /// Counts a turn. True if it was the last in a row and others listen, so that this client has to back off.
     fn count_turn(&mut self, now: Tick) -> bool {
         let could_ask = |released: Released| released.at.until(now) > self.time_to_ask();
         if self.known.released.is_some_and(could_ask) {
-            // Others could ask since the last release, so this turn is not in a row with it.
+            // Others have had the time to ask since the last release, so this turn is not in a row with it.
             self.budget = HandoffBudget::WHOLE;
         }
         let most = self.handoffs_max();
@@ -316,7 +317,7 @@ impl Turns {
         self.is_back()
     }
 
-    /// Whether readers have had the lock lately, by this number of signs of them in total.
+    /// Whether readers have had the lock lately. `reads` is the total number of signs of readers.
     pub(super) fn has_had_readers(&mut self, reads: u64, now: Tick) -> bool {
         if self.known.reads != reads {
             let known = self.known.change();
@@ -325,16 +326,17 @@ impl Turns {
         now < self.known.readers_until
     }
 
-    /// Ends a turn early, because it ends at another server of the same lock.
+    /// Ends a turn early, because it has ended at another server of the same Redlock.
     pub(crate) fn end_early(&mut self, now: Tick) {
         let budget = std::mem::take(&mut self.budget);
         self.back_off(&budget, now);
     }
 
-    /// As [`end`](Self::end), for a writer among readers. Readers keep it out like the writers of others, so a refusal
-    /// does not show that the others had their turn. Until they had, it comes after them at each attempt, but it does not
-    /// wait for them: readers wait behind it. `jitter`, from 0 to 1, lengthens its pause, so that clients get out of step.
-    /// A client that was idle, and was not refused lately, does not pause.
+    /// As [`end`](Self::end), for a writer among readers. Readers keep the writer out like writers of others, so a
+    /// refusal does not show that the others had their turn. Until they had, this client asks after them at each
+    /// attempt, but it does not wait for them to finish, because its own readers wait behind its writer. `jitter`, from
+    /// 0 to 1, lengthens the pause, so that clients get out of step. A client that was idle, and was not refused
+    /// lately, does not pause.
     pub(super) fn end_among_readers(
         &mut self,
         messages: u64,
@@ -342,7 +344,7 @@ impl Turns {
         jitter: f64,
         now: Tick,
     ) -> bool {
-        // Hand-offs are limited as for other kinds, but messages decide here when it comes after the others.
+        // Counted to limit hand-offs, as for other kinds. Here the messages, not this count, decide on the pause.
         let _is_last = self.count_turn(now);
         let others = self.others_at(now);
         let trip = self.known.trip;
@@ -351,7 +353,7 @@ impl Turns {
             let is_wanted = was_refused || released.at.until(now) <= IDLE_AFTER;
             is_over && messages < released.next_turn && is_wanted && others > 0
         };
-        // The others get the message of a release of this client, and ask.
+        // In one trip the others get the message of a release of this client and ask.
         let later = (AFTER_OTHERS + trip).mul_f64(1.0 + jitter);
         let known = self.known.change();
         known.back = known.released.filter(is_owing).map(|released| {
@@ -366,7 +368,7 @@ impl Turns {
         self.is_back()
     }
 
-    /// How many others are waited for.
+    /// How many others this client waits for.
     fn others_at(&self, now: Tick) -> u64 {
         let present = self
             .known
@@ -378,7 +380,7 @@ impl Turns {
     /// Backs off after the turn that spent this budget.
     fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
         let own = budget.spent_for(now).min(OWN_TIME_MAX);
-        // Limited to a plausible length of a turn, to leave out a long hold.
+        // Limited to a plausible length of a turn, because one hold may have lasted for long.
         let own_turn = own.min(time_max(self.known.trip) * 2);
         let others = self.others_at(now);
         if others == 0 {
@@ -391,20 +393,20 @@ impl Turns {
             messages: known.released.map_or(0, |released| released.messages) + 1 + others,
             // The others may need the lock for as long as this client did.
             until: now.after((asking + own) * all),
-            // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
+            // Without the time of a long hold: the lock may be free and unwanted, and only the server knows that.
             silence: asking + own_turn,
             absent: known.absent.count_at(now),
             nobody_until: None,
         }));
     }
 
-    /// Whether it may have to back off.
+    /// Whether this client may have to back off.
     pub(crate) fn is_back(&self) -> bool {
         self.known.back.is_some()
     }
 
-    /// Whether it has to back off after this number of messages. If so, returns until when to wait for the next
-    /// message: the end of each turn of the others sends one.
+    /// Returns until when to wait for the next message, if this client still has to back off after this number of
+    /// messages. The end of each turn of the others sends one.
     pub(super) fn back_off_end(&self, messages: u64, now: Tick) -> Option<Tick> {
         let back = self.known.back.as_deref()?;
         if messages >= back.messages || now >= back.until {
@@ -413,13 +415,13 @@ impl Turns {
         Some(now.after(back.silence).min(back.until))
     }
 
-    /// The time within which others ask for the lock after the message of a release.
+    /// How long others may take to ask for the lock after the message of a release.
     fn time_to_ask(&self) -> Duration {
         SILENCE_MIN.max(self.known.trip * TRIPS_BETWEEN_MESSAGES)
     }
 
-    /// Begins a turn, after this number of messages and with this number of other waiting tasks. The others that it
-    /// backed off for, and that have not come by now, did not want the lock.
+    /// Begins a turn, after this number of messages and with this number of other waiting tasks. If this client backed
+    /// off for others that have not come, they count as absent this time.
     pub(super) fn begin(&mut self, messages: u64, waiting: usize, now: Tick) {
         let others = self.others_at(now);
         let known = self.known.change();
@@ -434,14 +436,15 @@ impl Turns {
         }
     }
 
-    /// If no client listens either, the next turn is not in a row with the last one.
+    /// Notes that no task of this client waits. If no other client listens either, the next turn is not in a row with
+    /// the last one.
     pub(super) fn nobody_waits_here(&mut self) {
         if self.known.others == 0 {
             self.budget = HandoffBudget::WHOLE;
         }
     }
 
-    /// The server says that others have it: they had their turn, unless they are readers.
+    /// Notes that others have the lock, according to the server. They had their turn, unless they may be readers.
     pub(crate) fn seen_elsewhere(&mut self, among_readers: bool) {
         // The next turn is not in a row with the last one.
         self.budget = HandoffBudget::WHOLE;
@@ -462,11 +465,11 @@ impl Turns {
 /// The server removes an expired key shortly after its last millisecond.
 const EXPIRY_SLACK: Duration = Duration::from_millis(1);
 
-/// When to ask again after a refusal, unless there is a hint before. `None` if the deadline has passed, and the refused
-/// attempt was the last.
+/// Returns when to ask again after a refusal, unless there is a hint before. `None` if the deadline has passed, so that
+/// the refused attempt was the last.
 ///
-/// `remaining` is the rest of the holder's lease, or `None` if it is unknown. `poll_cap` is the longest time without
-/// asking. There is always a timer, so progress never depends on a wake-up.
+/// `remaining` is the rest of the holder's lease, or `None` if it is unknown. `poll_cap` is the longest time without an
+/// attempt. There is always a timer, so progress never depends on a wake-up.
 pub(crate) fn next_attempt(
     now: Tick,
     deadline: Tick,
@@ -600,7 +603,7 @@ mod tests {
         assert!(!is_over, "a turn ends only for the sake of others");
     }
 
-    /// Something may wake it again and again, as the releases of tasks that do not queue.
+    /// Releases of tasks that do not queue may wake it again and again.
     #[test]
     fn after_a_long_hold_it_does_not_back_off_for_as_long() {
         let mut turns = Turns::default();
@@ -618,7 +621,7 @@ mod tests {
         assert_eq!(turns.back_off_end(0, end), None);
     }
 
-    /// The next task finds a lock that has been unwanted for a while, as far as this client can know.
+    /// As far as this client can know, no task has wanted the lock for a while.
     #[test]
     fn when_nobody_waits_the_next_turn_is_a_whole_one_unless_others_listen() {
         for (others, is_whole) in [(0, true), (1, false)] {
@@ -655,7 +658,7 @@ mod tests {
         assert_eq!(turns.back_off_end(0, at(4_000)), Some(at(4_000 + 5_000)));
     }
 
-    /// The others may have left, or be frozen, and the lock be free. If they have it, the server says so.
+    /// The others may have left, or be frozen, while the lock is free. If they have the lock, the server refuses.
     #[test]
     fn it_does_not_give_them_as_long_as_it_held_the_lock() {
         for (trip, silence) in [(0, 12), (20, 100), (60, 280)] {
@@ -723,7 +726,7 @@ mod tests {
         assert!(!turn(&mut turns, at(200), 9), "nor does it now");
         turns.seen_elsewhere(false);
         assert!(turn(&mut turns, at(220), 10), "it has it");
-        // If one of two others comes, that says nothing about the other.
+        // If one of two others comes, that shows nothing about the other.
         turns.note_others(2);
         for round in 0..3 {
             turns.note_release(at(320 + round), 20 + 2 * round);
@@ -751,7 +754,8 @@ mod tests {
             turns.count_turn(at(turn * 100 + 50))
         });
         assert_eq!(over.position(|is_over| is_over), Some(16));
-        // Just early enough to be in a row, and just too late. In a row, turns are over after 5 ms.
+        // The first gap is just short enough for turns in a row, which are over after 5 ms. The second is just too
+        // long.
         for (gap, last) in [(2_000, Some(3)), (2_001, None)] {
             let mut turns = Turns::default();
             turns.note_others(1);
@@ -832,7 +836,7 @@ mod tests {
             let (messages, now) = (2 + turn, at(7_000 + turn * 2_000));
             assert!(turns.end_among_readers(messages, true, 0.0, now));
             turns.begin(messages, 0, now);
-            // Refusals are theirs, too.
+            // Refusals may come from readers, too.
             turns.seen_elsewhere(true);
             turns.note_release(now, messages);
         }

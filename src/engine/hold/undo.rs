@@ -1,9 +1,9 @@
-//! Undoing what callers that are gone left at the servers: attempts, queue places, and holds without a guard.
+//! Undoes what abandoned calls left at the servers: attempts, queue places, and holds without a guard.
 //!
 //! Each server has one queue of small entries, which one task empties. While the server answers, the
 //! task sends all of them at once. While the server is silent, it tries one entry now and then, and the others wait.
-//! A server that is away therefore costs next to nothing, no matter how many attempts are unanswered. An entry that the
-//! server cannot undo now goes behind the others, which are tried in turn.
+//! So a server that is away costs next to nothing, no matter how many attempts are unanswered. An entry that the server
+//! cannot undo now goes behind the others, which are tried in turn.
 //!
 //! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for longer than
 //! the lease may execute the attempt only afterwards. Its undoing comes behind the attempt, on the same connection,
@@ -33,17 +33,17 @@ use crate::observe::events::Event;
 use crate::script::{Call, CallBudget, Scripts, once_sent};
 use crate::watchdog::Watchdog;
 
-/// Where nothing can rule out a late command, an abandoned attempt is cancelled this often, spread over its lease, but
-/// over [`LATE_ARRIVAL_MAX`] at most. An orphaned grant then lives for a fraction of its lease, unless the command is
-/// later than a lease.
+/// Where an earlier command may still arrive, an abandoned attempt is cancelled this many more times, spread over its
+/// lease, but over [`LATE_ARRIVAL_MAX`] at most. An orphaned grant then lasts for a fraction of its lease, unless the
+/// command arrives later than that.
 const CANCELS_WHILE_UNSETTLED: u32 = 8;
 
 /// The most entries under way at once while the server answers.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// The most entries that wait for one silent server, some hundred bytes each. Beyond that the first is
-/// abandoned. No guard holds what it would have undone, so the attempt blocks others for one lease at most, counted
-/// from when the server executes it.
+/// The most entries that wait for one silent server, some hundred bytes each. If there are more, the first is
+/// abandoned. No guard has the hold that it would have undone, so that hold excludes others for one lease at most after
+/// the server executes the attempt.
 pub(crate) const QUEUE_MAX: usize = 16_384;
 
 /// Once the client is gone, overdue entries are still tried for this number of reply times.
@@ -59,7 +59,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// One thing to undo.
 #[derive(Debug)]
 pub(super) struct Undo {
-    /// Releases the hold or place, if there is one. May run twice.
+    /// Releases the hold or the place, if there is one. May be executed twice.
     call: Call,
     /// The pause between two cancellations while a late command is possible.
     span: Duration,
@@ -79,7 +79,7 @@ type Kept = Arc<dyn Any + Send + Sync>;
 /// more.
 pub(crate) type Ends = (Option<PendingRelease>, Option<Kept>);
 
-/// The entries, by server. A queue exists while a task empties it.
+/// The queues, by server. A queue exists while a task empties it.
 #[derive(Debug, Default)]
 pub(crate) struct UndoQueues {
     queues: Mutex<HashMap<u64, Queue>>,
@@ -87,7 +87,7 @@ pub(crate) struct UndoQueues {
     changed: Hint,
     /// When the client was closed.
     ending: Mutex<Option<Tick>>,
-    /// Whether an entry was abandoned that no server has answered.
+    /// Whether an entry was abandoned without an answer.
     gave_up: AtomicBool,
     number: AtomicU64,
 }
@@ -98,7 +98,7 @@ struct Queue {
     /// Entries to send again, by time.
     later: BTreeMap<(Tick, u64), Undo>,
     is_silent: bool,
-    /// Entries that were abandoned without an answer, and are not reported yet.
+    /// How many entries were abandoned without an answer and are not reported yet.
     abandoned: u64,
 }
 
@@ -164,7 +164,7 @@ impl Undo {
 
     async fn send(mut self, scripts: Arc<Scripts>, reply: Duration) -> (Self, End) {
         let release = self.release.take();
-        // On the lane of the attempt, which it cannot overtake there.
+        // On the lane of the attempt, so that it cannot overtake the attempt.
         let cancel = scripts.run(Lane::Command, &self.call, CallBudget::once(reply));
         let answer = once_sent(pin!(cancel), || drop(release)).await;
         let end = match answer {
@@ -188,8 +188,8 @@ fn tell_failed(scripts: &Scripts, error: Error) {
     scripts.observed.note(Fact::event(failed));
 }
 
-/// Reports entries that were abandoned without an answer: each counts, and one event is about all of them, because they
-/// may be many. Call it while no mutex is held.
+/// Reports entries that were abandoned without an answer. Each is counted, but there is one event for all, because they
+/// may be many. Must be called without a mutex.
 fn tell_abandoned(scripts: &Scripts, count: u64) {
     (1..count).for_each(|_| scripts.observed.note(Fact::UndoAbandoned));
     if count > 0 {
@@ -203,8 +203,8 @@ fn tell_abandoned(scripts: &Scripts, count: u64) {
 }
 
 impl Queue {
-    /// Takes out the first entry if the server is silent and the queue is full. The entries of `later` were cancelled
-    /// once already.
+    /// Takes out one entry if the server is silent and the queue is full. Entries of `later` go first, because they
+    /// were cancelled once already.
     fn make_room(&mut self) -> Option<Undo> {
         if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {
             return None;
@@ -218,7 +218,8 @@ impl Queue {
 }
 
 impl UndoQueues {
-    /// Adds an entry to its queue, and starts the task of the queue if there is none. Neither blocks nor panics.
+    /// Adds an entry to the queue of its server, and starts the task of the queue if there is none. Never blocks or
+    /// panics.
     pub(super) fn push(
         self: &Arc<Self>,
         mut undo: Undo,
@@ -237,13 +238,13 @@ impl UndoQueues {
                 self.gave_up.store(true, Ordering::Release);
             }
             if queue.is_silent {
-                // It is not sent soon, so requests of this client need not go behind it.
+                // The entry is not sent soon, so requests of this client do not wait to go behind it.
                 release = undo.release.take();
             }
             queue.ready.push_back(undo);
             (is_new, given_up)
         };
-        // Dropped outside the mutex, because both notify locks of this client.
+        // Dropped outside the mutex, because both drops notify locks of this client.
         drop((release, given_up));
         if is_new {
             let task = Arc::clone(self).empty(server, Arc::clone(scripts), reply);
@@ -264,7 +265,7 @@ impl UndoQueues {
         self.changed.notify();
     }
 
-    /// Whether an entry was abandoned that may be left at a server that stood still.
+    /// Whether an entry was abandoned without an answer, so that its attempt may be left at a server that stood still.
     pub(crate) fn gave_up(&self) -> bool {
         self.gave_up.load(Ordering::Acquire)
     }
@@ -319,8 +320,8 @@ impl UndoQueues {
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&server)?;
         if ending <= now {
-            // These were cancelled already, and the client is gone. They hold no pending release, so they can be
-            // dropped under the mutex.
+            // The client is gone, and these entries were cancelled once already. They have no pending release, so they
+            // can be dropped under the mutex.
             queue.later.clear();
         }
         let mut abandoned = 0;
@@ -355,7 +356,7 @@ impl UndoQueues {
         }
     }
 
-    /// Applies the end of an entry. Returns how many others were abandoned since the last.
+    /// Applies the end of an entry. Returns how many entries were abandoned since the last call.
     fn ended(&self, server: u64, mut undo: Undo, end: End, is_settled: bool, now: Tick) -> u64 {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.get_mut(&server) else {
@@ -382,7 +383,7 @@ impl UndoQueues {
                 .map(|undo| undo.release.take())
                 .collect();
             drop(queues);
-            // Later requests of this client do not wait for them.
+            // From now on, requests of this client do not wait for these releases to be sent.
             drop(held);
         }
         abandoned

@@ -53,7 +53,7 @@ fn waits(server: &Scripted) -> Vec<Sent> {
     sent
 }
 
-/// The acquires and releases of one lock, each with its holder.
+/// The acquires (`true`) and releases of one lock in order, each with its holder id.
 fn attempts(server: &Scripted, name: &str) -> Vec<(bool, String)> {
     let sent = server.sent().into_iter();
     let mut all = Vec::new();
@@ -67,7 +67,7 @@ fn attempts(server: &Scripted, name: &str) -> Vec<(bool, String)> {
     all
 }
 
-/// Too few replicas are an answer: a `Redlock`'s server is not asked for another.
+/// Too few replicas are an answer, so a server of a `Redlock` is not asked again.
 #[tokio::test(start_paused = true)]
 async fn too_few_replicas_are_asked_for_once() {
     let server = Scripted::new(|sent| healthy(sent, 0));
@@ -185,7 +185,7 @@ async fn too_few_replicas_release_the_grant_and_say_so() {
         "lock \"x\": lock: 1 of 2 replicas confirmed within 200ms; the lock was released; check the \
          replicas of scripted and their links, ask for fewer, or allow more time"
     );
-    // Before the caller got the error.
+    // The release was sent before the caller got the error.
     let attempts = attempts(&server, "x");
     assert_eq!(attempts.len(), 2, "{attempts:?}");
     assert_eq!(attempts[1], (true, attempts[0].1.clone()));
@@ -225,7 +225,7 @@ async fn a_grant_that_the_server_has_lost_meanwhile_is_asked_for_again() {
     assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
-/// The lease counts from the request, however long the replicas take.
+/// The lease counts from the request, no matter how long the replicas take.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_time_is_over_is_not_handed_out() {
     let server = slow(MS * 1200, 9);
@@ -290,7 +290,7 @@ async fn a_wait_without_an_answer_is_undone() {
     let started = server.clock().now();
     let error = lock(&client, "x").lock().await.unwrap_err();
     assert!(error.is_io() && error.lock_name() == Some("x"), "{error}");
-    // The time for the replicas, and one reply.
+    // The time for the replicas and for one reply.
     assert_eq!(started.until(server.clock().now()), WITHIN + MS * 500);
     tokio::time::sleep(MS).await;
     let attempts = attempts(&server, "x");
@@ -355,7 +355,7 @@ async fn a_server_that_does_not_let_wait_is_an_error_that_names_the_right() {
     }
 }
 
-/// A slot moved while its hold waited in the queue. The hold is asked for at the new server, on its own.
+/// The slot of one hold moves while the hold waits in the queue. The hold is confirmed at the new server, separately.
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_has_moved_is_followed() {
     let place = |key: &str| (u16::from(key == "b"), 0);

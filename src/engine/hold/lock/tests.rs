@@ -22,25 +22,26 @@ use crate::engine::hold::state::tests::new_hold;
 use crate::watchdog::Due;
 
 const LEASE: Duration = Duration::from_secs(6);
-/// Time goes in steps of a third of a lease: when renewals are due.
+/// The steps of time: a third of a lease, after which renewals are due.
 const STEP: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(1);
-/// More readers may join until then after a grant, and nothing takes any time within a step.
+/// The time of the first grant. Readers can join a hold in the step of its grant, because nothing takes time within a
+/// step.
 const BEGIN: Tick = Tick::ZERO;
 
-/// Bounds on what is tried.
+/// Bounds on the steps that are tried.
 #[derive(Clone, Debug)]
 struct Limits {
     first: Mode,
     policy: LeasePolicy,
-    /// Holds that are granted, guards at a time, steps of time, requests without a reply.
+    /// The most holds that are granted, guards at a time, steps of time, and requests without a reply.
     grants: u8,
     guards: usize,
     steps: u8,
     breaks: u8,
     evictions: u8,
     doubts: u8,
-    /// The number of steps of callers that are no releases, and how many may wait at a time.
+    /// The most steps of callers that are no releases, and the most callers that wait at a time.
     calls: u8,
     places: usize,
     kept_for: Duration,
@@ -73,7 +74,7 @@ struct AtServer {
     id: Option<u8>,
     mode: Mode,
     end: Tick,
-    /// Under another holder id, for the rest of its minimum time.
+    /// Whether it is kept under another holder id, for the rest of its minimum time.
     is_kept: bool,
 }
 
@@ -108,7 +109,7 @@ struct Held {
     undo: Option<ServerChange>,
     /// Releases that were decided on and not sent.
     unsent: i8,
-    /// Whether the call that it was granted to knows of it, or has left.
+    /// Whether the call that it was granted to has learned of it, or has left.
     is_known: bool,
     is_evicted: bool,
     has_broken: bool,
@@ -130,7 +131,7 @@ impl Hash for LockState {
     }
 }
 
-/// The number of a place. It makes no difference beside the order of the places.
+/// The number of a place. Not hashed: only the order of the places makes a difference.
 #[derive(Clone, Copy, Debug)]
 struct PlaceNumber(u64);
 
@@ -143,7 +144,7 @@ impl Hash for PlaceNumber {
 struct Numbered(u8);
 
 impl LocalHold for Numbered {
-    /// The steps do that.
+    /// Does nothing: the steps release such shares.
     fn give_back(self: Arc<Self>, _: Owner, _: Mode, _: ShareLease) {}
 }
 
@@ -163,7 +164,7 @@ struct World {
     evictions: u8,
     doubts: u8,
     calls: u8,
-    /// The promise that was broken.
+    /// The promise that was broken, if any.
     broken: Option<&'static str>,
 }
 
@@ -178,19 +179,19 @@ enum Step {
     Evict(usize),
     Doubt(usize),
     ClockRead(usize),
-    /// A waiting task comes, or leaves.
+    /// A waiting task comes for its turn, or leaves.
     Come(usize),
     Leave(usize),
     Release(usize, usize),
     Caller(Tried, usize, usize),
-    /// The next task takes the hold that stays with the client, or that ends.
+    /// The next task takes the hold that stays with the client, or the stay ends.
     TakeStay,
     EndStay,
     EndDeferral(usize),
     Ask(usize),
     ChangeDone(usize),
     ChangeAnswered(usize),
-    /// No reply comes, and the call sends it again, or ends.
+    /// No reply comes, and the call sends the request again, or ends.
     ChangeBroken(usize, bool),
     Renew(usize),
     RenewalDone(usize),
@@ -211,7 +212,7 @@ impl Held {
     }
 }
 
-/// Nobody listens elsewhere.
+/// No other client listens.
 const NOBODY: Seen = Seen {
     ends: 0,
     waiters: 1,
@@ -256,7 +257,7 @@ impl World {
         }
     }
 
-    /// The server says that it does not have the hold. Returns whether a false loss is reported.
+    /// Applies the server's answer that it does not have the hold. Returns whether this reports a false loss.
     fn is_revoked_falsely(&mut self, at: usize) -> bool {
         let lost = self
             .change(at, |state, now| state.lose(now, LostReason::Revoked))
@@ -337,7 +338,7 @@ impl World {
     }
 }
 
-/// Takes a share that was handed on: its hold, and the guard.
+/// Takes a share that was handed on. Returns its hold and the guard.
 fn taken(handoff: &mut Handoff, kept_until: Tick) -> (usize, Guard) {
     let hold: Arc<dyn Any + Send + Sync> = handoff.take().expect("it is taken once");
     let hold = hold.downcast::<Numbered>().expect("no other hold is here");
@@ -362,7 +363,7 @@ impl World {
         all.all(|one| mode == Mode::Shared && one.mode == Mode::Shared)
     }
 
-    /// Executes a change, and says whether the server had the hold.
+    /// Executes a change at the server. Returns whether the server had the hold.
     fn execute(&mut self, id: u8, change: ServerChange) -> bool {
         let now = self.now;
         let Some(one) = self.at_server(id) else {
@@ -389,7 +390,7 @@ impl World {
     }
 }
 
-/// The names of the promises, which are the properties that are checked in each state.
+/// The names of the promises, which are checked in each state.
 const FALSE_LOSS: &str = "nothing is lost that the server has";
 const SILENT_LOSS: &str = "a release of a hold that was lost says so";
 const VALID: &str = "the server has what a guard is valid for";
@@ -608,7 +609,7 @@ impl Explored {
             .change(at, |state, now| state.answered(now, answered))
             .missing;
         world.end_operation(at);
-        // A request that is executed after the end of the lease finds nothing, either.
+        // A request that is executed after the end of the lease finds nothing either.
         let is_false = missing == Some(LostReason::Revoked)
             && !is_evicted
             && world.now < world.state(at).deadline();
@@ -653,7 +654,7 @@ impl Explored {
         }
     }
 
-    /// Whether it is worth a copy of the world to try this step.
+    /// Whether this step may be possible. Saves copies of the world for steps that are not.
     fn may_be_possible(&self, world: &World, step: Step) -> bool {
         let (now, limits) = (world.now, &self.limits);
         let is_done = |found: Option<bool>| found.is_some();
@@ -941,7 +942,7 @@ fn is_backed(world: &World, at: usize) -> bool {
     at_server(world, at).is_some_and(|one| one.mode <= mode)
 }
 
-/// While no request is under way, the server has the hold in the mode that is known.
+/// While no request is under way, the server has the hold in the mode that the client knows.
 fn is_known(world: &World, at: usize) -> bool {
     let (held, state) = (&world.held[at], world.state(at));
     if !state.is_settled() || !held.is_idle() || held.is_evicted {
@@ -954,7 +955,7 @@ fn is_known(world: &World, at: usize) -> bool {
     }
 }
 
-/// How many of the shares of this hold are on their way to a task, or stay with the client.
+/// The number of shares of this hold that are on their way to a task, or stay with the client.
 fn untaken(world: &World, at: usize) -> usize {
     let (handed, stays) = (world.lock.queue().handed(), world.lock.sticky.as_deref());
     let state = world.state(at);
@@ -989,7 +990,7 @@ fn is_sent_once(held: &Held) -> bool {
     (0..=1).contains(&held.unsent) && (held.unsent == 0 || !held.is_idle())
 }
 
-/// Its loss has consequences once.
+/// The effects of its loss are returned once.
 #[test]
 fn a_grant_that_several_later_ones_exclude_is_lost() {
     let mut lock = LockState::default();
@@ -1009,13 +1010,13 @@ fn a_grant_that_several_later_ones_exclude_is_lost() {
         let contradictions = grant(&mut lock, at, secs(2), Mode::Shared);
         assert!(contradictions.ended.is_empty() && contradictions.own == Effects::default());
     }
-    // Its reply was read late.
+    // The reply to the earliest request was read last.
     let late = grant(&mut lock, 0, secs(1), Mode::Exclusive);
     assert_eq!(late.own.lost(), Some(LostReason::Revoked));
     assert!(late.ended.is_empty() && !late.is_in_doubt);
 }
 
-/// A renewed lock of one holder; each world adds what it tries.
+/// The limits for a renewed lock of one holder. Each test adds the steps that it tries.
 const WRITER: Limits = Limits {
     first: Mode::Exclusive,
     policy: LeasePolicy::Renewed(LEASE),
@@ -1164,7 +1165,7 @@ fn readers_that_join() {
     );
 }
 
-/// What it was granted may be taken back before.
+/// Its grant may be taken back before that.
 #[test]
 fn a_call_that_learns_of_its_grant_late() {
     let tried = &[Tried::Wait, Tried::WaitToRead, Tried::Join];

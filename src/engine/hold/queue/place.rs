@@ -1,6 +1,6 @@
 //! The place of one task in the local queue of a lock, or in the queue at its server.
 //!
-//! Invariant: what was handed to a place that is left is dropped without the mutex.
+//! Invariant: a share that was handed to a place is dropped without the mutex if its task leaves.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use crate::engine::hold::followers::{Followers, Resting};
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::LocalLock;
 
-/// A place in the queue of a lock. Dropping it leaves the queue.
+/// A place in the local queue of a lock. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct QueuePlace<'a> {
     lock: &'a LocalLock,
@@ -32,7 +32,7 @@ impl<'a> QueuePlace<'a> {
         self.number
     }
 
-    /// Whether it is at the head. A waiter that was passed over and comes back is next again.
+    /// Whether it is at the head. Counts as coming: a waiter that was passed over is next again.
     pub(crate) fn is_head(&self) -> bool {
         self.with_queue(|queue| queue.come(self.number))
     }
@@ -43,7 +43,7 @@ impl<'a> QueuePlace<'a> {
         first.is_some_and(|first| first < self.number)
     }
 
-    /// Resolves when it is at the head, or when the client is closed. Cancel safe.
+    /// Resolves when this place is at the head, or when the client is closed. Cancel safe.
     pub(crate) async fn turn(&self) {
         let turn = |context: &mut Context<'_>| {
             self.with_queue(|queue| {
@@ -57,7 +57,7 @@ impl<'a> QueuePlace<'a> {
         poll_fn(turn).await;
     }
 
-    /// Resolves when it was handed something. Cancel safe.
+    /// Resolves when this place was handed a share. Cancel safe.
     pub(crate) async fn handed_off(&self) {
         let handed_off = |context: &mut Context<'_>| {
             self.with(|entry| {
@@ -71,13 +71,13 @@ impl<'a> QueuePlace<'a> {
         poll_fn(handed_off).await;
     }
 
-    /// Takes out the value that it was handed.
+    /// Takes out the share that this place was handed.
     pub(crate) fn take_handoff(&self) -> Option<Handoff> {
         self.with(Entry::take_handoff)
     }
 
-    /// Takes out the value that it was handed. If there is none, it asks the server now, and is handed nothing until
-    /// it rests again.
+    /// Takes out the share that this place was handed. If there is none, notes that the waiter now asks the server: it
+    /// is handed nothing until it rests again.
     pub(crate) fn begin_attempt(&self) -> Option<Handoff> {
         self.with(|entry| {
             let handoff = entry.take_handoff();
@@ -88,7 +88,8 @@ impl<'a> QueuePlace<'a> {
         })
     }
 
-    /// Ends its request to the server. It need not come until there is a hint beyond `seen`, or `until` is reached.
+    /// Notes that the waiter no longer asks the server. It need not come until there is a hint after `seen`, or `until`
+    /// is reached.
     pub(crate) fn rest(&self, seen: Mark, until: Tick) {
         self.with(|entry| {
             if !matches!(entry.stage, Stage::Handed(_)) {

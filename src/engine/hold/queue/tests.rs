@@ -1,4 +1,4 @@
-//! The local queue against a simple model, and the fate of handed-off shares.
+//! Tests the local queue against a simple model, and where handed-off shares go.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::observe::group::Group;
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, done, granted};
 
-/// A lock of which nothing but its queue is used.
+/// A lock that is used only for its queue.
 struct TestQueue(Arc<LocalLock>);
 
 impl Default for TestQueue {
@@ -47,7 +47,7 @@ impl TestQueue {
         QueuePlace::take(&self.0, Wants::Together(Some(class(terms))))
     }
 
-    /// Checks on the heads once. Returns what those that do not come had been handed.
+    /// Checks on the heads once. Returns the shares that missing heads had been handed.
     fn check(&self, seen: Mark, now: Tick) -> Option<Vec<Handoff>> {
         self.with(|queue| queue.pass_over_missing(false, seen, now))
     }
@@ -62,7 +62,7 @@ fn class(number: u64) -> ReaderClass {
     }
 }
 
-/// A hold that counts the shares that no task took.
+/// A hold that counts the shares that were released without having been taken.
 #[derive(Debug, Default)]
 struct Counted(AtomicUsize);
 
@@ -117,14 +117,14 @@ impl Hash for Entry {
     }
 }
 
-/// For a lock without tasks.
+/// For tests of a lock without tasks.
 impl Queue {
-    /// Takes out what this place was handed.
+    /// Takes out the share that this place was handed.
     pub(in crate::engine::hold) fn taken(&mut self, number: u64) -> Option<Handoff> {
         self.entry(number).take_handoff()
     }
 
-    /// Leaves this place. Returns what it was handed.
+    /// Leaves this place. Returns the share that it was handed.
     pub(in crate::engine::hold) fn left(&mut self, number: u64) -> Option<Handoff> {
         self.leave(number)?.take_handoff()
     }
@@ -222,7 +222,7 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     assert!(!queue.with(|queue| queue.has_more()));
 }
 
-/// One of them asks for all. Other readers need not wait for it.
+/// The leader of a cohort asks for all of it. Other readers need not wait for the leader.
 #[test]
 fn of_those_that_would_join_one_is_a_head() {
     let queue = TestQueue::default();
@@ -237,7 +237,7 @@ fn of_those_that_would_join_one_is_a_head() {
     assert_eq!(heads(&joining), [true, false]);
     drop(joining.remove(0));
     assert_eq!(heads(&joining), [true]);
-    // It does not come, so the next that would join is the head.
+    // The leader does not come, so the next reader that would join is the head.
     rest(&reader);
     rest(&late);
     let next = queue.push_joining(1);
@@ -300,7 +300,7 @@ fn a_cohort_is_handed_what_there_is_in_its_order() {
     assert!(writer.turn().now_or_never().is_some());
 }
 
-/// A head that asks gets its own answer. Its followers need not wait for that.
+/// A head that asks gets its own answer. Its followers need not wait for that answer.
 #[test]
 fn who_asks_is_handed_nothing_and_who_follows_is() {
     let queue = TestQueue::default();
@@ -348,12 +348,12 @@ fn who_leaves_a_cohort_is_followed_by_the_next() {
     drop(d);
     assert!(is_head(&c));
     assert!(queue.with(|queue| queue.hand_to_cohort(offers(1, 9))));
-    // It does not come for its value, which goes to others, if any wait.
+    // The head does not come for its share, which goes to others if any wait.
     let _writer = queue.push(Mode::Exclusive, request());
     assert_eq!((look(), look()), (Some(vec![]), Some(vec![1])));
 }
 
-/// It was passed over, and is next once those at the head have gone.
+/// A writer that was passed over comes back, and is next once the waiters at the head have gone.
 #[test]
 fn who_comes_back_and_wants_it_alone_is_before_those_who_follow() {
     let queue = TestQueue::default();
@@ -391,7 +391,7 @@ fn who_is_behind_one_that_wants_it_alone_knows() {
     assert!(behind.is_behind_alone());
     drop(first);
     assert!(!behind.is_behind_alone() && queue.with(|queue| queue.has_alone()));
-    // A waiter that was passed over is in no one's way until it comes back.
+    // A waiter that was passed over delays no other until it comes back.
     drop((before, behind));
     assert!(is_head(&last));
     let behind = queue.push_joining(1);
@@ -408,7 +408,7 @@ fn who_is_behind_one_that_wants_it_alone_knows() {
     assert_eq!(len(&queue), 1);
 }
 
-/// One waiter stays at the head for long, and others come and go behind it: nothing is kept of them.
+/// One waiter stays at the head for long while others come and go behind it.
 #[test]
 fn waiters_that_gave_up_leave_nothing_behind() {
     let queue = TestQueue::default();
@@ -484,7 +484,7 @@ fn one_that_does_not_come_is_passed_over() {
     assert_eq!(len(&queue), 0);
 }
 
-/// It is looked for only after a hint, or after its time.
+/// A resting head counts as missing only after a hint, or after its time.
 #[test]
 fn one_that_need_not_come_is_let_be() {
     let (queue, hint) = (TestQueue::default(), Hint::default());
@@ -567,7 +567,7 @@ fn a_closed_line_lets_all_go_on() {
     drop((first, second));
 }
 
-/// A guard of the lock, and the local state of the lock.
+/// A guard of a lock, and the local state of that lock.
 async fn held(client: &Client) -> (Arc<LocalLock>, ReentrantGuard) {
     let guard = client.lock("x").lock().await.unwrap();
     let key: Arc<str> = "x".into();
@@ -588,7 +588,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     let has = |place: &QueuePlace<'_>| place.handed_off().now_or_never().is_some();
     let all = |places: &[QueuePlace<'_>]| places.iter().map(has).collect::<Vec<_>>();
     assert_eq!(all(&places), [true, false, false, false]);
-    // Its task never looked at it.
+    // The task of the first place never took its share.
     drop(places.remove(0));
     assert_eq!(all(&places), [true, false, false]);
     // From the middle.
@@ -599,7 +599,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     assert!(!share.is_lost());
     assert_ne!(*share.owner(), holder);
     assert!(places[0].take_handoff().is_none(), "once");
-    // Its task has the share, and has left the queue.
+    // The task has taken its share, and leaves the queue.
     drop(places.remove(0));
     assert!(!has(&places[0]));
     drop(share);
@@ -639,7 +639,7 @@ fn nothing_is_given_to_who_asks_or_has_it_or_wants_nothing() {
     drop(reader);
 }
 
-/// A place in the model, whose order says everything about their turns.
+/// A place in the model. The order of the places decides on their turns.
 struct Seen<'a> {
     place: QueuePlace<'a>,
     mode: Mode,
@@ -651,7 +651,7 @@ struct Seen<'a> {
     is_absent: bool,
 }
 
-/// Moves places to the head, from the front: a place fits if it may share with all that are there.
+/// Moves places to the head, from the front. A place fits if it may share the lock with all places there.
 fn promote(seen: &mut [Seen<'_>]) {
     for at in 0..seen.len() {
         if seen[at].is_head || seen[at].is_absent {
@@ -672,7 +672,7 @@ fn promote(seen: &mut [Seen<'_>]) {
     }
 }
 
-/// Whether any place waits behind the head. A place that was passed over does not.
+/// Whether any place waits behind the head. A place that was passed over does not count.
 fn has_more(seen: &[Seen<'_>]) -> bool {
     seen.iter().any(|place| !place.is_head && !place.is_absent)
 }
@@ -769,7 +769,7 @@ fn it_does_what_a_simple_model_does() {
         let left = offer(&queue, spare.pop().expect("few are given at once"));
         assert_eq!(left.is_none(), takes, "step {step}");
         if let Some(head) = head {
-            // It has to come for that.
+            // To take its share, the head has to come.
             (head.has_given, head.rests) = (true, false);
             given += 1;
         }

@@ -1,5 +1,5 @@
-//! The shares of one hold as counts, in this client and at the server, and whether the task that the hold is for has
-//! taken it.
+//! How many shares a hold has, in this client and at the server, and whether the task that the hold is for has taken
+//! it.
 //!
 //! Invariants: the server counts one hold for all shares, alive or forgotten, in the strongest of their modes, or as a
 //! writer while a downgrade is deferred. A hold that no task has taken is not renewed. A hold without a guard ends with
@@ -15,17 +15,16 @@ pub(super) struct HoldCounts {
     pub(super) alive: Counts,
     /// The strongest mode of the shares that were forgotten. They are never released.
     pub(super) forgotten: Option<Mode>,
-    /// The mode of the last share of a hold that is kept, once it has ended.
+    /// The mode of the last share of a hold that is kept, once that share has ended.
     pub(super) last: Mode,
-    /// If a writer has passed the hold on to readers, and the server still counts the writer: until when it may.
+    /// If a writer has passed the hold on to readers: until when the server may go on counting a writer.
     pub(super) deferred_until: Option<Tick>,
-    /// The server had the hold in this mode, or did not have it, when it last gave a clear answer. A request without a
-    /// clear answer only makes the mode weaker, and is repeated.
+    /// The mode of the hold at the server, as of its last clear answer. `None` if the server did not have the hold. A
+    /// request without a clear answer can only have made the mode weaker, and is repeated.
     pub(super) at_server: Option<Mode>,
     /// Whether a release was decided on and is not sent yet.
     pub(super) is_release_unsent: bool,
-    /// When a request that releases the hold was sent, if it may have been executed and has no answer: the first of
-    /// them.
+    /// When the first request was sent that may have released the hold but has no answer.
     pub(super) maybe_released: Option<Tick>,
 }
 
@@ -54,14 +53,16 @@ impl HoldCounts {
         })
     }
 
-    /// Whether the server counts a writer, and the last share read. Unknown while the hold may have ended at the server.
+    /// Whether the server counts a writer although the last share is, or was, a reader's. False while the hold may have
+    /// ended at the server.
     pub(super) fn is_read_as_written(&self) -> bool {
         let last = self.alive.strongest().unwrap_or(self.last);
         let is_known = self.maybe_released.is_none();
         is_known && last == Mode::Shared && self.at_server == Some(Mode::Exclusive)
     }
 
-    /// Whether the server is known to have it in that mode, or not at all.
+    /// Whether the server is known to have the hold in the mode that the shares need, or to be without it if they need
+    /// none.
     pub(super) fn is_settled(&self) -> bool {
         self.at_server == self.target()
     }
@@ -75,8 +76,8 @@ impl HoldCounts {
             && !self.is_release_unsent
     }
 
-    /// Its only share is a writer's from now on, or a reader's until that time. The server goes on to count a
-    /// writer.
+    /// Passes the only share on: to a reader, whose downgrade is deferred until `reads_until`, or else to a writer. The
+    /// server continues to count a writer.
     pub(super) fn pass_on(&mut self, reads_until: Option<Tick>) {
         self.alive = Counts::one(match reads_until {
             Some(_) => Mode::Shared,
@@ -94,14 +95,15 @@ impl HoldCounts {
         self.forgotten = self.forgotten.into_iter().chain([mode]).min();
     }
 
-    /// The release of a hold in this mode is decided on. `None` if an earlier one is still to be sent.
+    /// Notes the decision to release or downgrade a hold in this mode. `None` if an earlier one has not been sent yet.
     pub(super) fn decide_release(&mut self, mode: Mode) -> Option<ReleaseStep> {
         let is_first = !std::mem::replace(&mut self.is_release_unsent, true);
         is_first.then_some(ReleaseStep::Decided(mode))
     }
 
-    /// The request after which the server has the hold in this mode is sent. If a release to this mode was decided on, it
-    /// is sent. So is any with the end of the hold: one that is left may have guards.
+    /// Notes that a request was sent after which the server has the hold in this mode. A release that was decided on
+    /// counts as sent if this is the mode that the shares need. It always does if the request ends the hold, because a
+    /// hold that is kept may still have guards.
     pub(super) fn sent(&mut self, mode: Option<Mode>) -> Option<ReleaseStep> {
         let is_sent = self.is_release_unsent && (mode.is_none() || self.target() == mode);
         self.is_release_unsent &= !is_sent;
@@ -109,19 +111,20 @@ impl HoldCounts {
     }
 }
 
-/// The task that has a hold.
+/// How far the task that a hold is for has got.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// It was granted to a call that has no guard yet. As [`Unclaimed`](Self::Unclaimed), and no other enters it.
+    /// The hold was granted to a call that has no guard yet. As [`Unclaimed`](Self::Unclaimed), and no other call
+    /// enters the hold.
     Granted,
-    /// It belongs to a call that has not returned, or was handed off to a task that has not taken it yet. Neither may
-    /// ever be polled again, so no renewal is sent for it.
+    /// The hold was handed off to a task that has not taken it yet. The task may never be polled again, so no renewal
+    /// is sent.
     Unclaimed,
     /// A task has taken it and has no guard yet.
     Claimed,
-    /// It stays with its client, without a guard.
+    /// The hold stays with its client, without a guard.
     Left,
-    /// Its owner has a guard of it.
+    /// The owner has a guard of the hold.
     Guarded,
 }
 

@@ -3,10 +3,10 @@
 //!
 //! Invariants: a lease counts only if its grant arrives before the local deadline. The deadline is counted from before
 //! the request was sent, and never lies beyond the end of the longest share. No requested lease, answered or not, lasts
-//! longer at the server than `server_end`, what late requests may still do included. A hold stays with its client
-//! for one span at most. The span begins when the hold is first without a guard, and it never begins again. So without a
-//! recall the lock is released after one span at most, however often the client uses the hold in between. A recall ends
-//! the span for good.
+//! longer at the server than `server_end`, even if a request arrives late. A hold stays with its client for one span at
+//! most. The span begins when the hold is first without a guard, and it never begins again. So even without a recall
+//! the lock is released after one span, however often the client uses the hold in between. A recall ends the span for
+//! good.
 
 use std::time::Duration;
 
@@ -18,11 +18,12 @@ use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, loc
 use crate::engine::hold::turns::HandoffBudget;
 use crate::engine::{Seldom, Usual};
 
-/// A lock that the server handed over comes with a short lease. Its holder can be done within this time, or within a
-/// quarter of that lease, before a renewal sets the lease to its full length.
+/// A lock that the server handed over comes with a short lease. The first renewal, which sets the lease to its full
+/// length, waits for this time or for a quarter of the short lease, if that is less: the holder may be done before
+/// that.
 const HANDOVER_GRACE: Duration = Duration::from_millis(100);
 
-/// The end of a lease at the server is later than its local deadline, but by less than this part of it.
+/// A lease ends at the server later than its local deadline, but by less than the lease divided by this number.
 const LEFT_OVER_PART: u32 = 4;
 
 /// Renewals may come early by this fraction of a lease, so that they can be sent together with others.
@@ -32,13 +33,13 @@ pub(super) const RENEWED_TOGETHER: u32 = 32;
 pub(super) struct HoldLease {
     /// The local deadline. Once the hold is lost, no later than its loss.
     pub(super) deadline: Tick,
-    /// No lease that was ever requested lasts longer at the server.
+    /// The latest time at which any lease ever requested can end at the server.
     pub(super) server_end: Tick,
     /// The longest lease that was ever requested.
     pub(super) longest: Duration,
     /// The leases of live guards.
     pub(super) shares: ShareLeases,
-    /// If the hold was handed over and has not had its full lease yet. Boxed: few holds are.
+    /// Set while a hold that was handed over has not had its full lease yet. Boxed: few holds are handed over.
     handover: Option<Box<Handover>>,
     /// When doubt arose whether the server has the hold. The answer to a later renewal ends the doubt.
     pub(super) doubted_since: Option<Tick>,
@@ -46,7 +47,7 @@ pub(super) struct HoldLease {
 
 #[derive(Clone, Debug, Hash)]
 struct Handover {
-    /// The lease that it came with.
+    /// The lease that the handover gave.
     lease: Duration,
     /// No renewal is due before this time.
     grace_end: Tick,
@@ -62,7 +63,7 @@ impl HoldLease {
         let share = ShareLease::of(new.policy, new.sent, now);
         let lease = Self {
             deadline: deadline.min(share.end),
-            // All requests so far were executed by now.
+            // The request was executed before `now`.
             server_end: now.after(given),
             longest,
             shares: ShareLeases::of(share),
@@ -84,18 +85,19 @@ impl HoldLease {
         true
     }
 
-    /// Whether the server has it for much longer than until now: for a share that asked for more and is gone.
+    /// Whether the server may have the hold for much longer than until now, because a share that has ended asked for a
+    /// longer lease.
     pub(super) fn is_left_over(&self, now: Tick) -> bool {
         now.after(self.longest / LEFT_OVER_PART) < self.server_end
     }
 
-    /// A lease of this length is requested. The server sets it by `until` or never.
+    /// Notes that a lease of this length is requested. The server sets it by `until` or never.
     pub(super) fn note_sent(&mut self, until: Tick, lease: Duration) {
         self.server_end = self.server_end.max(until.after(lease));
         self.longest = self.longest.max(lease);
     }
 
-    /// The last request was executed by now, and is not executed again.
+    /// Notes that the last request has been executed, and is not executed again.
     pub(super) fn note_answered(&mut self, now: Tick, before: Tick) {
         self.server_end = self.server_end.min(before.max(now.after(self.longest)));
     }
@@ -117,7 +119,7 @@ impl HoldLease {
         }
     }
 
-    /// Limits the deadline to the end of the longest share. The server may have it for longer.
+    /// Limits the deadline to the end of the longest share. The server may have the hold for longer.
     pub(super) fn keep_to_shares(&mut self) {
         self.deadline = self.deadline.min(self.shares.end());
     }
@@ -130,7 +132,7 @@ impl HoldLease {
     /// Returns when a renewal of a claimed hold is due.
     pub(super) fn renewal_due(&self) -> Tick {
         if let Some(lease) = self.shares.lease()
-            // Otherwise a renewal would be of no use.
+            // Otherwise the deadline cannot move, and a renewal would be useless.
             && self.deadline < self.shares.end()
         {
             // Renewals that are due at about the same time go together, in one command.
@@ -143,10 +145,11 @@ impl HoldLease {
         }
     }
 
-    /// The lease that a renewal asks for now, and how long to wait for its answer. The server keeps the hold until
-    /// `kept_until` at least.
+    /// Returns the lease that a renewal asks for now, and how long to wait for its answer. The lease has to cover
+    /// `kept_until`.
     pub(super) fn renewal(&self, now: Tick, kept_until: Tick) -> (Duration, Duration) {
-        // The server is asked about a hold that is not renewed, without lengthening its lease.
+        // For a hold that is not renewed, this only asks the server whether it has the hold. It does not lengthen the
+        // lease.
         let lease = match self.shares.lease() {
             Some(lease) => lease_until(lease, now, self.shares.end().max(kept_until)),
             None => now.until(self.deadline),
@@ -180,7 +183,7 @@ impl StickySpan {
         self.asked = self.asked.max(span);
     }
 
-    /// When to release the hold if its last guard goes now. `None` means at once.
+    /// Returns when to release the hold if its last guard goes now. `None` means at once.
     pub(super) fn end_from(&self, now: Tick) -> Option<Tick> {
         let end = self.end.min(now.after(self.asked));
         (now < end).then_some(end)
@@ -201,17 +204,17 @@ impl StickySpan {
     }
 }
 
-/// What most holds never need: with it they stay, or pass from task to task.
+/// The part of the state that most holds never need.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Extras {
-    /// How long it stays with its client without a guard.
+    /// How long the hold stays with its client without a guard.
     pub(super) sticky: StickySpan,
-    /// The places at the server of the tasks that it was handed on to, in order. They end with it.
+    /// The places at the server of the tasks that the hold was handed on to, in order. They end with the hold.
     pub(super) places: Vec<HolderId>,
-    /// How often it was handed on in the queue at the server, and since when.
+    /// How often the hold was handed on in the queue at the server, and since when.
     pub(super) passes: HandoffBudget,
     pub(super) tokens: Tokens,
-    /// The replication that was confirmed for it.
+    /// The replication that was confirmed for the hold.
     pub(super) replication: Option<Replication>,
 }
 
@@ -226,7 +229,7 @@ impl Usual for Extras {
 }
 
 impl Extras {
-    /// Those of a hold that was just granted.
+    /// The extras of a hold that was just granted.
     pub(super) fn granted(new: &NewHold) -> Seldom<Self> {
         let mut extras = Seldom::<Self>::default();
         if new.tokens != Tokens::NONE || new.replication.is_some() {

@@ -16,8 +16,8 @@ use crate::engine::hold::effects::{Effects, NextOwner, Phase};
 use crate::engine::hold::share_lease::ShareLease;
 
 impl HoldState {
-    /// Whether a waiter with this policy can take over the share that has `lease`: it is renewed for the waiter as it
-    /// was before.
+    /// Whether a waiter with this policy can take over the share with this `lease`. The waiter must ask for the same
+    /// renewed lease.
     pub(in crate::engine::hold) fn can_hand_off(
         &self,
         now: Tick,
@@ -33,7 +33,7 @@ impl HoldState {
             && self.is_one_certain_share(now)
     }
 
-    /// The time until which the hold may stay with its client after its only guard, and its lease for that time.
+    /// Returns until when the hold may stay with its client after its only guard, and its lease for that time.
     pub(in crate::engine::hold) fn can_be_left(
         &self,
         now: Tick,
@@ -41,15 +41,15 @@ impl HoldState {
     ) -> Option<(Tick, ShareLease)> {
         let end = self.extras.sticky.end_from(now)?;
         let after = ShareLease::renewed(lease.renewed?);
-        // The next task also wants a token.
+        // The next task wants a token if this one had a token.
         let tokens = &self.extras.tokens;
         let has_token = tokens.current.is_none() || !tokens.spare.is_empty();
         let is_writers = self.is_one_certain_share(now) && !self.is_downgrade_deferred();
         (is_writers && has_token).then_some((end, after))
     }
 
-    /// Whether the hold is one exclusive share, the server is known to have it, nothing changes that, and it can end
-    /// now.
+    /// Whether the hold is one exclusive share that the server is known to have, no operation is under way, and no
+    /// guard asked to keep the hold for longer.
     pub(super) fn is_one_certain_share(&self, now: Tick) -> bool {
         self.is_valid(now)
             && !self.is_changing
@@ -58,8 +58,8 @@ impl HoldState {
             && now >= self.kept_until
     }
 
-    /// Its only guard has gone, and it stays with its client until `end`: it has no owner until a task takes it, and
-    /// is renewed while it waits.
+    /// Leaves the hold to its client until `end`, because its only guard has gone. It has no owner until a task takes
+    /// it, and is renewed until then.
     pub(in crate::engine::hold) fn leave_to_client(
         &mut self,
         before: ShareLease,
@@ -72,17 +72,17 @@ impl HoldState {
         self.lease.replace(before, after);
     }
 
-    /// The time that it stays with its client is over.
+    /// Ends the stay with the client.
     pub(in crate::engine::hold) fn end_stay(&mut self) {
         self.stage = Stage::Claimed;
     }
 
-    /// A waiter elsewhere wants it.
+    /// Notes that a waiter elsewhere wants the hold.
     pub(in crate::engine::hold) fn recall(&mut self) {
         self.extras.change().sticky.recall();
     }
 
-    /// Until when it stays with its client without a guard. `Tick::NEVER` if it does not.
+    /// Until when the hold stays with its client without a guard. `Tick::NEVER` if it does not stay.
     pub(in crate::engine::hold) fn stays_until(&self) -> Tick {
         match self.stage {
             Stage::Left => self.extras.sticky.end,
@@ -90,7 +90,8 @@ impl HoldState {
         }
     }
 
-    /// Another task of this client has it now. A reader may take over a write hold: the server hears of the downgrade later.
+    /// Hands the hold off to another task of this client. A reader may take over a write hold: the downgrade is
+    /// deferred.
     pub(in crate::engine::hold) fn hand_off(&mut self, next: NextOwner) {
         if let Some(extras) = self.extras.if_changed() {
             // The next guard has to ask again.
@@ -102,7 +103,7 @@ impl HoldState {
         }
         self.lease.replace(next.before, next.after);
         self.stage = Stage::Unclaimed;
-        // The watchdog might not check it before the end that it had.
+        // Otherwise the watchdog might not check the hold before its previous deadline.
         self.is_check_put_off |= next.before != next.after;
         self.give_up = next.give_up;
         self.owner = next.owner;
@@ -113,7 +114,7 @@ impl HoldState {
         };
     }
 
-    /// A guard has it. When the guard is gone, the hold may stay with its client for up to `sticky`.
+    /// Notes that a guard has the hold. When the guard is gone, the hold may stay with its client for up to `sticky`.
     pub(in crate::engine::hold) fn make_guard(
         &mut self,
         now: impl Now,
@@ -129,7 +130,7 @@ impl HoldState {
         Effects::look_again(self.claim())
     }
 
-    /// The next task has taken the hold, or a reader the share that it was handed.
+    /// Notes that the next task has taken the hold, or that a reader has taken the share that was handed to it.
     pub(in crate::engine::hold) fn accept_handoff(&mut self, now: Tick, mode: Mode) -> Effects {
         match mode {
             Mode::Exclusive => {}
@@ -138,7 +139,7 @@ impl HoldState {
         Effects::look_again(self.claim() || self.next_check() <= now)
     }
 
-    /// A task has taken it. Returns whether the watchdog has put its check off.
+    /// Notes that a task has taken the hold. Returns whether its check by the watchdog was put off.
     pub(super) fn claim(&mut self) -> bool {
         if self.stage.is_pending() {
             self.stage = Stage::Claimed;
@@ -146,7 +147,7 @@ impl HoldState {
         std::mem::take(&mut self.is_check_put_off)
     }
 
-    /// The watchdog checks it at its deadline, unless it is claimed before.
+    /// Puts the watchdog's next check off to the deadline if no task has taken the hold yet.
     pub(in crate::engine::hold) fn put_off_check(&mut self) {
         self.is_check_put_off |= self.is_unclaimed();
     }
@@ -155,7 +156,7 @@ impl HoldState {
         self.stage == Stage::Guarded && !self.are_readers_unclaimed()
     }
 
-    /// Whether it belongs to tasks that have not taken it yet.
+    /// Whether none of the tasks that the hold is for has taken it yet.
     pub(super) fn is_unclaimed(&self) -> bool {
         self.stage.is_pending() || self.are_readers_unclaimed()
     }
@@ -165,12 +166,12 @@ impl HoldState {
             .are_unclaimed(self.counts.alive.of(Mode::Shared))
     }
 
-    /// Whether the call that it was granted to has, or had, a guard of it.
+    /// Whether the call that the hold was granted to has, or had, a guard of it.
     pub(in crate::engine::hold) fn is_taken(&self) -> bool {
         self.stage != Stage::Granted
     }
 
-    /// Whether its guard asks for the hold to stay with the client.
+    /// Whether its guard asked for the hold to stay with the client.
     pub(in crate::engine::hold) fn is_sticky(&self) -> bool {
         !self.extras.sticky.asked.is_zero()
     }
@@ -181,8 +182,8 @@ impl HoldState {
 }
 
 impl HoldState {
-    /// Whether a reader that wants this lease may join now. The server is known to have the hold, a share of it has this
-    /// lease, no waiter elsewhere wants it, and at least half of its lease is left.
+    /// Whether a reader that wants this lease may join now. The server must be known to have the hold, a share must
+    /// have this lease, at least half of the lease must be left, and no waiter elsewhere may want the hold.
     pub(in crate::engine::hold) fn can_be_joined(
         &self,
         now: Tick,
@@ -202,7 +203,7 @@ impl HoldState {
             && self.give_up == give_up
     }
 
-    /// Another reader of this client joins it, or is handed a share that it has yet to take.
+    /// Adds a share for another reader of this client. If it is not `is_claimed`, the reader has yet to take it.
     pub(in crate::engine::hold) fn join(
         &mut self,
         owner: Owner,
@@ -216,7 +217,7 @@ impl HoldState {
         Effects::look_again(is_claimed && self.claim())
     }
 
-    /// Whether its owner may write.
+    /// Whether the owner may write.
     pub(in crate::engine::hold) fn is_written(&self) -> bool {
         self.is_exclusive() && self.counts.deferred_until.is_none()
     }
@@ -233,8 +234,8 @@ impl HoldState {
             && self.can_hand_off(now, share, LeasePolicy::Renewed(lease), false)
     }
 
-    /// Whether its owner can have one more share without the server: with this lease of its own, where a lease is
-    /// needed that the server gives in this length.
+    /// Whether the owner can get one more share without asking the server. `share` is the lease of that share, and
+    /// `lease` is the lease that the server would have to give for it.
     pub(in crate::engine::hold) fn can_be_entered(
         &self,
         now: Tick,
@@ -249,7 +250,7 @@ impl HoldState {
         is_long_enough && !self.is_doubted()
     }
 
-    /// Until when its downgrade may be deferred. `Tick::NEVER` if it is not deferred.
+    /// Until when the downgrade may be deferred. `Tick::NEVER` if no downgrade is deferred.
     pub(in crate::engine::hold) fn downgrade_due(&self) -> Tick {
         let until = self.counts.deferred_until.filter(|_| self.is_held());
         until.unwrap_or(Tick::NEVER)
@@ -259,7 +260,8 @@ impl HoldState {
         self.downgrade_due() != Tick::NEVER
     }
 
-    /// Its downgrade is due: the readers now have a read hold, and the server has yet to be asked for that.
+    /// Ends the deferral of the downgrade. The readers have a read hold from now on, and the server has yet to be asked
+    /// for it.
     pub(in crate::engine::hold) fn end_deferral(&mut self) -> Effects {
         self.put_off_check();
         let mut effects = Effects::default();
@@ -271,7 +273,7 @@ impl HoldState {
         effects
     }
 
-    /// Whether this owner has a share of it.
+    /// Whether this owner has a share of the hold.
     pub(in crate::engine::hold) fn is_of(&self, owner: &Owner) -> bool {
         match self.readers.shares_of(owner) {
             Some(shares) => shares > 0,
@@ -291,7 +293,7 @@ impl HoldState {
 }
 
 impl HoldState {
-    /// Notes that a released guard asked to keep the hold until then. Ignored if the hold is lost.
+    /// Notes that a released guard asked to keep the hold until this time. Ignored if the hold has ended.
     pub(in crate::engine::hold) fn ask_to_keep(&mut self, until: Tick) {
         if self.phase == Phase::Held {
             self.kept_until = self.kept_until.max(until);
@@ -303,7 +305,8 @@ impl HoldState {
         self.counts.note_forgotten(mode);
     }
 
-    /// The time until which to keep the hold if its last share ends now. With a forgotten share it ends with its lease.
+    /// The time until which to keep the hold if its last share ends now. A hold with a forgotten share is not kept: it
+    /// ends with its lease.
     pub(super) fn kept_after(&self, now: Tick) -> Tick {
         if now < self.kept_until && !self.is_forgotten() {
             self.kept_until
@@ -312,13 +315,13 @@ impl HoldState {
         }
     }
 
-    /// Whether a share of it was forgotten: nothing releases it.
+    /// Whether a share was forgotten, so that nothing releases the hold.
     pub(in crate::engine::hold) fn is_forgotten(&self) -> bool {
         self.counts.forgotten.is_some()
     }
 
-    /// Whether the hold is kept at the server after its end, or was. After a shutdown its guards come to their end first,
-    /// but not tasks that have not come.
+    /// Whether the hold is, or was, kept at the server after its end. After a shutdown, live guards have to end first,
+    /// but tasks that have not taken the hold do not count.
     pub(in crate::engine::hold) fn is_kept(&self) -> bool {
         let has_ended = match self.phase {
             Phase::Held | Phase::Forgotten => false,
@@ -328,7 +331,7 @@ impl HoldState {
         has_ended && self.kept_until != Tick::ZERO
     }
 
-    /// How much longer the server has to keep the hold, if it is kept.
+    /// For how much longer the server has to keep the hold, if it is kept.
     pub(in crate::engine::hold) fn kept_for(&self, now: Tick) -> Option<Duration> {
         let is_kept = self.is_kept() && now < self.kept_until;
         is_kept.then(|| now.until(self.kept_until))

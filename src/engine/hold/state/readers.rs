@@ -12,7 +12,8 @@ use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
 use crate::engine::clock::Tick;
 
-/// A hold accepts more readers for this long after its grant, since a writer elsewhere cannot see that readers join.
+/// A hold accepts more readers for this long after its grant. Readers that join would otherwise keep out a writer
+/// elsewhere without a bound.
 const JOINED_FOR: Duration = Duration::from_millis(5);
 
 /// The most readers that may join one hold.
@@ -20,7 +21,7 @@ pub(super) const JOINS_MAX: u32 = 1024;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Readers {
-    /// Until when more may join; [`Tick::ZERO`] if it is closed.
+    /// Until when more readers may join. [`Tick::ZERO`] if the hold is closed to them.
     open: Tick,
     /// Set from the first reader that joins.
     joined: Option<Box<Joined>>,
@@ -28,9 +29,9 @@ pub(super) struct Readers {
 
 #[derive(Clone, Debug, Default)]
 struct Joined {
-    /// How many have ever joined.
+    /// How many readers have ever joined.
     joins: u32,
-    /// How many of the shares their tasks have not taken yet.
+    /// How many shares have not been taken by their tasks yet.
     unclaimed: u32,
     owners: FxHashMap<Owner, Has>,
 }
@@ -56,7 +57,7 @@ impl Joined {
 }
 
 impl Readers {
-    /// A hold that was granted to a reader: others may join.
+    /// The readers of a hold that was granted to a reader. Others may join.
     pub(super) fn open(now: Tick) -> Self {
         Self {
             open: now.after(JOINED_FOR),
@@ -64,15 +65,15 @@ impl Readers {
         }
     }
 
-    /// The call that it was granted to has a guard: others may join from now on.
+    /// Counts the time for joining from `now`, when the call that the hold was granted to has its guard.
     pub(super) fn opened(&mut self, now: Tick) {
         if self.are_open() {
             self.open = now.after(JOINED_FOR);
         }
     }
 
-    /// A hold that a writer has passed on to a reader, whose task has not taken it yet: others may join until
-    /// `until`.
+    /// The readers of a hold that a writer has passed on to the reader `first`, whose task has not taken it yet. Others
+    /// may join until `until`.
     pub(super) fn after_writer(first: Owner, until: Tick) -> Self {
         let mut joined = Joined {
             unclaimed: 1,
@@ -100,8 +101,8 @@ impl Readers {
         self.open = Tick::ZERO;
     }
 
-    /// Adds a reader. The first to join stands beside `first`, the owner with `shares` shares. A reader that is not
-    /// `is_claimed` has yet to take its share.
+    /// Adds a reader. If it is the first to join, the hold had one owner so far: `first`, with `shares` shares. A
+    /// reader that is not `is_claimed` has yet to take its share.
     pub(super) fn join(&mut self, owner: Owner, is_claimed: bool, first: &Owner, shares: u32) {
         let joined = self.joined.get_or_insert_with(|| {
             let mut joined = Joined::default();
@@ -120,7 +121,7 @@ impl Readers {
         }
     }
 
-    /// Whether no task has taken any of this number of shares yet.
+    /// Whether none of the hold's `shares` has been taken by its task yet.
     pub(super) fn are_unclaimed(&self, shares: u32) -> bool {
         let unclaimed = self.joined.as_ref().map_or(0, |joined| joined.unclaimed);
         unclaimed > 0 && unclaimed == shares
@@ -146,12 +147,12 @@ impl Readers {
         }
     }
 
-    /// The number of shares of an owner. `None` if no reader has ever joined: there is only one owner.
+    /// The number of shares of an owner. `None` if no reader has ever joined, so that there is only one owner.
     pub(super) fn shares_of(&self, owner: &Owner) -> Option<u32> {
         Some(self.joined.as_ref()?.has(owner).shares)
     }
 
-    /// The token of an owner, if it came with a share of its own. `None` as for [`shares_of`](Self::shares_of).
+    /// The token of an owner, if one came with a share of this owner. `None` as for [`shares_of`](Self::shares_of).
     pub(super) fn token_of(&self, owner: &Owner) -> Option<Option<FencingToken>> {
         Some(self.joined.as_ref()?.has(owner).token)
     }
@@ -165,12 +166,12 @@ mod tests {
         Tick::ZERO.after(Duration::from_micros(micros))
     }
 
-    /// A hold granted at [`Tick::ZERO`], with its first owner.
+    /// The readers of a hold granted at [`Tick::ZERO`], and its first owner.
     fn opened() -> (Readers, Owner) {
         (Readers::open(Tick::ZERO), Owner::new())
     }
 
-    /// A hold that another owner has joined.
+    /// The readers of a hold that another owner has joined, and both owners.
     fn joined() -> (Readers, Owner, Owner) {
         let (mut readers, first) = opened();
         let other = Owner::new();
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(readers.shares_of(&first), Some(1));
     }
 
-    /// A hold handed to tasks that have not come belongs to no task.
+    /// A hold whose shares were handed to tasks counts as unclaimed until the first of them takes its share.
     #[test]
     fn it_is_somebodys_while_one_of_them_has_taken_it() {
         let first = Owner::new();

@@ -1,4 +1,4 @@
-//! The state of a hold by table, and its invariants over random sequences of events.
+//! Tests the state of a hold by tables, and its invariants over random sequences of events.
 
 use std::rc::Rc;
 
@@ -64,7 +64,7 @@ pub(in crate::engine::hold) fn new_hold(policy: LeasePolicy, mode: Mode) -> NewH
     }
 }
 
-/// No token, though some are left.
+/// No current token, though spare ones are left.
 fn unfenced() -> Tokens {
     let current = None;
     Tokens {
@@ -73,7 +73,7 @@ fn unfenced() -> Tokens {
     }
 }
 
-/// Granted at 100 s.
+/// A hold that was granted at 100 s.
 fn held_in(mode: Mode) -> HoldState {
     let new = new_hold(LeasePolicy::Renewed(LEASE), mode);
     let (mut state, _) = HoldState::new(secs(100), &new);
@@ -108,7 +108,7 @@ fn event(change: impl Fn(&mut HoldState, Tick) -> Effects + 'static) -> Event {
     Rc::new(change)
 }
 
-/// As [`event`], for what has no effects.
+/// As [`event`], for a change without effects.
 fn quiet(change: impl Fn(&mut HoldState, Tick) + 'static) -> Event {
     event(move |state, now| {
         change(state, now);
@@ -120,7 +120,7 @@ fn lost(reason: LostReason) -> Event {
     event(move |state, now| state.lose(now, reason))
 }
 
-/// Released by any owner, because no reader has joined.
+/// A release of a share in this mode. Its owner does not matter while no reader has joined.
 fn released(mode: Mode) -> Event {
     released_by(&Owner::new(), mode)
 }
@@ -134,7 +134,7 @@ fn released_by_then(owner: &Owner, mode: Mode, kept_until: Tick) -> Event {
     event(move |state, now| state.release_share(now, &owner, mode, renewed(), kept_until))
 }
 
-/// Released by a guard that asks to keep the hold at the server until `kept_until`.
+/// A release by a guard that asks to keep the hold at the server until `kept_until`.
 fn released_early(mode: Mode, kept_until: Tick) -> Event {
     released_by_then(&Owner::new(), mode, kept_until)
 }
@@ -148,7 +148,7 @@ fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
     event(move |state, _| state.forget_share(&owner, mode, renewed()))
 }
 
-/// The server has it in this mode, or not at all.
+/// The server's answer after which it has the hold in this mode, or does not have it.
 fn settled(mode: Option<Mode>) -> Event {
     let answered = Answered {
         mode,
@@ -176,7 +176,7 @@ fn entered(owner: Owner, mode: Mode, share: ShareLease, agreed: Option<Agreed>) 
     event(move |state, now| state.add_share(now, &owner, mode, share, agreed))
 }
 
-/// The server confirmed a renewal that was sent then.
+/// The server's confirmation of a renewal that was sent at `sent`.
 fn confirmed(sent: Tick, lease: Duration) -> Event {
     event(move |state, now| {
         state.renewed(now, sent, lease);
@@ -252,7 +252,7 @@ type Ended = (bool, bool, Option<ReleaseStep>);
 fn the_end_of_a_share_by_what_is_left() {
     use Mode::{Exclusive, Shared};
     let decided = |mode| Some(ReleaseStep::Decided(mode));
-    // First mode, further shares, the event, and what follows.
+    // The first mode, further shares, the event, and its result.
     let table: [(&str, Mode, &[Mode], Event, Ended); 8] = [
         (
             "the only one",
@@ -404,7 +404,7 @@ fn a_hold_without_a_guard_is_not_renewed() {
     assert!(matches!(state.next_step(secs(113)), Due::Renew { .. }));
 }
 
-/// A task enters a hold again and asks for a longer lease.
+/// A task enters its hold again and asks for a longer lease.
 #[test]
 fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
     let longer = LEASE * 2;
@@ -613,7 +613,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
     assert_eq!(state.deadline(), secs(124));
 }
 
-/// The watchdog only had to check its end, but the next task holds it for longer.
+/// The watchdog had only the end of the hold to check, but the next task holds it for longer.
 #[test]
 fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
     let max = Duration::from_secs(25);
@@ -636,13 +636,13 @@ fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
     assert!(state.next_check() > now && state.next_check() < secs(106));
 }
 
-/// A guard has it.
+/// The call gets its guard.
 fn guarded() -> Event {
     let sticky = Duration::ZERO;
     event(move |state, now| state.make_guard(now, sticky))
 }
 
-/// Held since 100 s by two guards of one owner. `share` is the lease of the second.
+/// A hold that two guards of one owner have since 100 s. `share` is the lease of the second guard.
 fn held_twice(share: ShareLease) -> HoldState {
     let mut state = held();
     let entered = reentry_with(secs(100), &state, Mode::Exclusive, share);
@@ -704,7 +704,8 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
     }
 }
 
-/// Its guard stays and sends no further request. Calls for the lock would wait for its request.
+/// The other guard stays and sends no request. Otherwise calls for the lock would wait for the request of the
+/// downgrade.
 #[test]
 fn a_downgrade_that_was_not_sent_is_over_when_the_hold_is_left() {
     let (lease, end) = (LEASE, secs(103));
@@ -722,7 +723,7 @@ fn a_downgrade_that_was_not_sent_is_over_when_the_hold_is_left() {
     assert_eq!(state.needed_change(end), left);
 }
 
-/// The server no longer has it, or the client is closed.
+/// The server no longer has the hold, or the client is closed.
 #[test]
 fn what_is_lost_at_the_server_is_not_left() {
     for reason in [LostReason::Revoked, LostReason::Closed, LostReason::Expired] {
@@ -758,7 +759,7 @@ fn what_was_asked_for_before_a_shutdown_is_left_with_the_last_guard() {
     assert_eq!(forgotten.needed_change(secs(104)), ServerChange::Nothing);
 }
 
-/// Nothing reached the server between the ends of the two guards: a writer that asked for it, and a reader.
+/// A writer that asked to keep the hold ends, and then a reader. No request reaches the server between the two.
 #[test]
 fn what_was_read_last_is_left_as_a_readers() {
     let end = secs(103);
@@ -773,7 +774,7 @@ fn what_was_read_last_is_left_as_a_readers() {
     let longest = renewed_until(LEASE, end);
     for (share, how, sent) in [
         (renewed(), released(Mode::Shared), None),
-        // Its guard is still there.
+        // The guard of the other share is still there.
         (
             longest,
             event(HoldState::expire_if_due),
@@ -820,7 +821,7 @@ fn what_was_asked_for_before_a_shutdown_is_left_if_no_reader_has_come() {
     assert_eq!(closed(true), ServerChange::Nothing, "its guard comes first");
 }
 
-/// The server then still has the hold when the other guard ends, even if the client notices that late.
+/// So the server still has the hold when the other guard ends, even if the client notices that late.
 #[test]
 fn a_renewal_reaches_what_a_released_guard_asked_for() {
     let (lease, end) = (LEASE, secs(140));
@@ -836,7 +837,7 @@ fn a_renewal_reaches_what_a_released_guard_asked_for() {
     assert_eq!(renewed_at(secs(160)), LEASE);
 }
 
-/// Granted at 100 s to a reader, and joined by another.
+/// A hold that was granted at 100 s to a reader, and joined by another reader.
 fn joined() -> (HoldState, Owner, Owner) {
     let new = NewHold {
         is_joinable: true,
@@ -899,7 +900,7 @@ fn deferred(first: &Owner, until: Tick) -> Event {
     })
 }
 
-/// Granted at 100 s to a writer, then passed on for 5 ms to a reader, which has taken it.
+/// A hold that was granted at 100 s to a writer, and passed on for 5 ms to a reader, which has taken it.
 fn read_by_write_hold() -> (HoldState, Owner) {
     let new = NewHold {
         tokens: unfenced(),
@@ -937,7 +938,7 @@ fn a_write_hold_that_readers_have_is_read() {
     assert_eq!(released.target(), None);
 }
 
-/// The next writer has it as the first writer had.
+/// The next writer has the hold as the first writer had it.
 #[test]
 fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
     let (mut state, first) = read_by_write_hold();
@@ -959,7 +960,7 @@ fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
     assert!(state.is_of(&owner) && !state.is_of(&first));
     assert_eq!(state.token(), Some(FencingToken::from(8)), "a later one");
     assert!(!state.can_be_joined(secs(100), LEASE, REPLY));
-    // Whoever asks for the end of the deferral comes too late.
+    // A request to end the deferral comes too late.
     assert_eq!(state.end_deferral(), Effects::default());
     assert!(state.downgrade_due() > at(100_006) && state.is_written());
     assert_eq!(state.target(), Some(Mode::Exclusive));
@@ -997,7 +998,7 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     );
 }
 
-/// The server lets them read either way until it has answered.
+/// Before and after the downgrade at the server, readers may read.
 #[test]
 fn readers_join_while_the_server_is_told_that_they_read() {
     let (mut state, _) = read_by_write_hold();
@@ -1054,7 +1055,7 @@ fn a_hold_is_renewed_for_readers_that_have_come() {
     state.apply(secs(100), deferred(&first, at(100_005)));
     state.end_deferral();
     assert_eq!(state.next_check(), state.deadline());
-    // It comes after the watchdog has put off the next check.
+    // The reader comes after the watchdog has put off the next check.
     let accepted = state.accept_handoff(secs(101), Mode::Shared);
     let check = state.next_check();
     assert!(check < state.deadline());
@@ -1197,7 +1198,7 @@ fn all_who_joined_lose_it() {
     assert!(state.counts().is_none());
 }
 
-/// The server keeps one share for the forgotten reader, and needs no request for that.
+/// The hold stays at the server for the forgotten reader, which needs no request.
 #[test]
 fn one_that_is_forgotten_stays_at_the_server_when_the_others_have_gone() {
     let (mut state, first, other) = joined();
@@ -1229,7 +1230,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
     let sent = at(100_100);
     state.renewed(sent, sent, lease);
     assert!(matches!(state.next_step(at(100_200)), Due::Later(_)));
-    // With enough time it waits no longer than any other hold.
+    // With enough time left, it is renewed as early as any other hold.
     let long = NewHold {
         handover: Some(LEASE),
         ..new
@@ -1250,7 +1251,7 @@ fn a_request_without_an_answer_lasts_at_the_server() {
     let until = secs(102);
     state.lease_sent(until, lease);
     assert_eq!(state.server_end(), secs(170));
-    // It may be the only one that did not come late.
+    // The answered request was executed by now, so its lease ends 60 s from now at the latest.
     let before = secs(130);
     state.lease_answered(secs(103), before);
     assert_eq!(state.server_end(), secs(163));
@@ -1286,7 +1287,7 @@ fn only_what_is_certain_is_handed_off() {
         state.apply(secs(101), event);
         assert!(!offer(&state, secs(101), same, false), "{what}");
     }
-    // The server has said that it has exactly one share, or none.
+    // The server has answered that it has the hold in this mode, or does not have it.
     for (mode, offered) in [(Some(Mode::Exclusive), true), (None, false)] {
         let mut state = held();
         state.apply(secs(101), settled(mode));
@@ -1344,13 +1345,13 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     assert!(check > secs(120) && check < state.deadline());
     state.apply(secs(121), handed_off(false));
     state.renewed(secs(123), secs(122), LEASE);
-    // That task does not come.
+    // The task that the hold was handed to does not come.
     state.apply(secs(124), handed_off(false));
     let accepted = state.accept_handoff(secs(125), Mode::Exclusive);
     assert!(accepted.looks_again, "it is put off for any of them");
 }
 
-/// Held since 100 s by a guard that allows the hold to stay for 10 s.
+/// A hold since 100 s, with a guard that allows the hold to stay for 10 s.
 fn sticky(policy: LeasePolicy) -> (HoldState, ShareLease) {
     let new = new_hold(policy, Mode::Exclusive);
     let (mut state, share) = HoldState::new(secs(100), &new);
@@ -1440,12 +1441,12 @@ struct Model {
     /// The shares of live guards.
     shares: Vec<(Owner, Mode, ShareLease)>,
     joins: u32,
-    /// Whether readers have a write hold, and until when more may join.
+    /// Whether readers have a write hold, and until when more readers may join.
     is_downgrade_deferred: bool,
     joined_until: Tick,
-    /// How many shares were handed to tasks that have not come.
+    /// The number of shares that were handed to tasks that have not come.
     unclaimed: usize,
-    /// Whether a reader was forgotten: no other joins.
+    /// Whether a reader was forgotten, so that no other joins.
     is_closed: bool,
     forgotten: Option<Mode>,
     /// The end of the longest lease that the server has granted.
@@ -1468,7 +1469,7 @@ fn accepted(mode: Mode) -> (&'static str, Event) {
     )
 }
 
-/// A request for this lease is sent, and executed by `until`.
+/// Sends a request for this lease, which is executed by `until` or never.
 fn sends(until: Tick, lease: Duration) -> Event {
     quiet(move |state, _| state.lease_sent(until, lease))
 }
@@ -1554,7 +1555,7 @@ impl Model {
                 let mut shares = self.shares.iter();
                 let at = shares.position(|(_, mode, _)| *mode == Mode::Exclusive)?;
                 if self.state.loss().is_some() {
-                    // Nothing is left of it.
+                    // The share has ended.
                     self.shares.swap_remove(at);
                 } else {
                     self.shares[at].1 = Mode::Shared;
@@ -1585,7 +1586,7 @@ impl Model {
                     self.state.lease_sent(self.now, lease);
                     self.grant(sent, lease);
                 }
-                // Somebody who has a share; who only reads is not let write.
+                // An owner with a share. An owner that only reads is not allowed to write.
                 let count = u64::try_from(self.shares.len()).unwrap();
                 let at = usize::try_from(number.checked_rem(count)?).unwrap();
                 let owner = self.shares[at].0.clone();
@@ -1700,7 +1701,7 @@ impl Model {
         let (before, deadline) = (self.state.phase, self.state.deadline());
         let effects = self.state.apply(self.now, event);
         if what == LEFT {
-            // It has a new owner, which is no task's.
+            // The hold has a new owner, which belongs to no task.
             self.shares[0].0 = self.state.owner().clone();
         }
         let after = self.state.target();
@@ -1837,7 +1838,7 @@ proptest! {
         }
     }
 
-    /// A write hold goes to readers, some join while they can, then anything may happen.
+    /// A write hold goes to readers, and some join while they can. Then anything may happen.
     #[test]
     fn whatever_happens_to_readers_of_a_write_hold_the_invariants_stand(
         joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..34, 0..26_u8], any::<u64>()), 1..12),
@@ -1863,7 +1864,7 @@ proptest! {
     }
 }
 
-/// No server of ours gives such a token, but a damaged reply may have one.
+/// No script gives such a token, but a damaged reply may contain one.
 #[test]
 fn the_largest_token_is_followed_by_no_smaller_one() {
     let mut tokens = Tokens::granted(Some(FencingToken::from(u64::MAX)), 16);
