@@ -1,9 +1,9 @@
 //! One command that takes locks, on its way to the server and back.
 //!
 //! Invariants: no caller's future drives it. The connection's task applies a clear reply where it arrives, and makes a
-//! hold of a grant; the watchdog's task (`drive.rs`) drives everything else. If the caller leaves, what the command took
-//! or may take is released behind it, on its lane. A command without a clear answer is undone before its caller learns
-//! of that.
+//! hold of a grant; the watchdog's task (`drive.rs`) drives everything else. If the caller leaves, the locks that the
+//! command took or may take are released behind it, on its lane. A command without a clear answer is undone before its
+//! caller learns of that.
 
 mod drive;
 
@@ -38,9 +38,9 @@ pub(super) struct Asked {
     bound: Bound,
     ids: Ids,
     terms: Terms,
-    /// Whether it was sent as a plain command.
+    /// Whether the command was first sent as a plain command.
     is_plain: bool,
-    /// A mark of failovers and moved slots, taken before it was sent.
+    /// A mark of failovers and moved slots, taken before the command was sent.
     moved: Mark,
     progress: Mutex<Progress>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Terms {
     pub(super) asked: Tick,
     /// The lock in whose queue at the server the ids may have a place.
     pub(super) queued_at: Option<usize>,
-    /// How many tokens to ask for beyond its own.
+    /// How many tokens to ask for beyond the token of the grant.
     pub(super) spare_tokens: u32,
     /// The entry that has the client undo the ids when it is closed.
     pub(super) undone_at_close: Option<NonZero<u64>>,
@@ -72,11 +72,11 @@ struct Progress {
 
 #[derive(Debug)]
 enum Stage {
-    /// The connection has it.
+    /// The connection has the command.
     Sent,
-    /// Its reply is being read.
+    /// The reply is being read.
     Reading,
-    /// The watchdog's task drives it, unless this stops it.
+    /// The watchdog's task drives the command. The handle stops that.
     Driven(AbortHandle),
     Ended(End),
     /// The caller has left, or has taken the end.
@@ -86,13 +86,14 @@ enum Stage {
 /// How a command ended.
 #[derive(Debug)]
 pub(super) struct End {
-    /// `None` if an earlier send of the command may still arrive.
+    /// `None` if the caller has to ask again under new holder ids, because an earlier send of the command may still
+    /// arrive.
     pub(super) attempted: Option<Result<Attempted>>,
     /// The place at the server that a refusal reported.
     pub(super) place: Option<Box<ServerPlace>>,
     /// Whether an earlier send of the command got no answer and may have been executed too.
     pub(super) is_repeated: bool,
-    /// Whether its holder ids are undone, and must not be used again.
+    /// Whether the holder ids of the command are undone, so that they must not be used again.
     pub(super) is_undone: bool,
 }
 
@@ -108,7 +109,7 @@ impl End {
 }
 
 impl Asked {
-    /// Sends the command. With a plain command, that is sent first, and the script only if its reply is unclear.
+    /// Sends the command. If `plain` is given, sends that first, and the script only if its reply is unclear.
     pub(super) fn begin(holders: Holders<'_>, plain: Option<&Restore>, terms: Terms) -> Arc<Self> {
         let Holders { requests, ids } = holders;
         let this = Arc::new(Self {
@@ -134,12 +135,12 @@ impl Asked {
         this
     }
 
-    /// Hands the command over to the connection. False if the connection cannot take it now, or if that would not
-    /// suffice.
+    /// Hands the command over to the connection. False if the connection cannot take it now, or if the watchdog's task
+    /// has to drive the command.
     fn submit(self: &Arc<Self>, plain: Option<&Restore>) -> bool {
         let (core, Terms { asked, budget, .. }) = (self.requests().core(), self.terms);
         let limit = core.timing.reply;
-        // The connection waits for the whole time of a reply.
+        // The connection would wait for a whole reply time, beyond the end of the budget.
         let is_short = budget.end(asked) < asked.after(limit);
         if is_short || core.is_closed() || self.requests().replication().is_some() {
             return false;
@@ -189,7 +190,7 @@ impl Asked {
         let mut progress = self.progress.lock();
         let stage = mem::replace(&mut progress.stage, Stage::Left);
         if let Stage::Driven(_) = stage {
-            // The next request of this client goes behind it.
+            // The next request of this client goes behind the undoing.
             progress.undoing = Some(self.holders().pending_release());
         }
         drop(progress);
@@ -204,7 +205,7 @@ impl Asked {
         }
     }
 
-    /// Tells the caller how it ended.
+    /// Ends the command, and wakes its caller.
     fn end(self: Arc<Self>, end: End) {
         let mut progress = self.progress.lock();
         if let Stage::Left = progress.stage {
@@ -214,7 +215,7 @@ impl Asked {
         progress.stage = Stage::Ended(end);
         let caller = progress.caller.take();
         drop(progress);
-        // The caller finds that nothing else refers to its locks.
+        // Dropped first, so that the caller finds that nothing else refers to its locks.
         drop(self);
         caller.into_iter().for_each(Waker::wake);
     }
@@ -231,7 +232,7 @@ impl Asked {
         }
     }
 
-    /// Undoes the command if it `may_arrive`, and the place that it has or may have taken.
+    /// Undoes the command if it `may_arrive`, if it may have taken a place (`may_queue`), or if the ids have one.
     fn undo_unless_answered(&self, may_arrive: bool, may_queue: bool) {
         if may_arrive || may_queue || self.terms.queued_at.is_some() {
             self.holders().undo_later();
@@ -252,7 +253,7 @@ impl Asked {
         }
     }
 
-    /// How long the server keeps the place that it takes if this lock is refused.
+    /// How long the server keeps the place that the command takes if this lock is refused. `None` if it takes none.
     fn heartbeat(&self, member: usize) -> Option<Duration> {
         let Terms { at, asked, .. } = self.terms;
         self.requests().heartbeat(member, at, asked)
@@ -302,7 +303,7 @@ impl Asked {
             remaining,
         });
         if is_repeated && self.requests.len() > 1 {
-            // The first command may have been granted and one of its locks lost since. Then the server still has the
+            // The first command may have been granted, and one of its locks lost since, while the server still has the
             // others.
             return self.undone(refused);
         }
@@ -325,7 +326,8 @@ impl Asked {
             return self.undone(Err(self.requests().closed()));
         }
         if let Some(entry) = self.terms.undone_at_close {
-            // Each hold ends by itself, and may pass on to a guard while this call is not polled.
+            // From now on each hold ends by itself. It may even pass to a guard of another task while this call is not
+            // polled.
             self.requests().core().no_longer_closed(entry.get());
         }
         let call = Arc::downgrade(self) as Weak<dyn GrantedCall>;
@@ -333,7 +335,7 @@ impl Asked {
         End::new(Ok(Attempted::Granted(shares)))
     }
 
-    /// Undoes the command, and makes its end.
+    /// Undoes the command, and returns its end.
     fn undone(&self, attempted: impl Into<Option<Result<Attempted>>>) -> End {
         self.holders().undo_later();
         End {
@@ -412,7 +414,7 @@ impl Recipient for Asked {
         {
             let stage = &mut self.progress.lock().stage;
             if let Stage::Left = stage {
-                // Its undoing is behind it.
+                // The caller has left, and the undoing is behind the command.
                 return;
             }
             *stage = Stage::Reading;
@@ -422,7 +424,7 @@ impl Recipient for Asked {
             Ok(end) => self.end(end),
             Err(earlier) => self.drive(earlier),
         }
-        // Now that what it leaves for a caller that is gone is undone, or is about to be.
+        // Last: everything that the command left for a caller that is gone is undone by now, or is queued to be undone.
         core.request_ended();
     }
 }

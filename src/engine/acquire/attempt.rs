@@ -35,7 +35,7 @@ pub(super) struct Attempt<'a> {
     place: Option<Box<ServerPlace>>,
     /// The command that is under way.
     asked: Option<Arc<Asked>>,
-    /// Whether the last command may have been executed, and got no clear answer. It is undone already.
+    /// Whether the last command may have been executed but got no clear answer. If so, it is undone already.
     pub(super) is_unanswered: bool,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Attempt<'a> {
         Asked::begin(self.holders(), plain, terms)
     }
 
-    /// Notes the place that the attempt has at the server, now that it was refused.
+    /// Notes the place that the attempt has at the server after a refusal.
     fn note_refusal(
         &mut self,
         member: usize,
@@ -154,7 +154,8 @@ impl<'a> Attempt<'a> {
     ) {
         self.requests.all[member].local.note_refusal(self.asked_at);
         if let Some(mut place) = place {
-            // The place is the one that it had, unless that is in a reply which never came.
+            // Only the reply to a new place names what is ahead. Other replies are about the same place, unless an
+            // earlier reply was lost.
             let same = self.place.take().filter(|_| !is_repeated);
             place.ahead = place.ahead.or_else(|| same?.ahead);
             self.place = Some(place);
@@ -181,7 +182,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Has the waiter behind the place at the server ask by itself, now that this one leaves.
+    /// Wakes the follower of the place at the server, because this call leaves the place.
     fn wake_follower(&self) {
         if let Some(at) = self.queued_at {
             let (request, holder) = (&self.requests.all[at], &self.ids[at].1);
@@ -190,7 +191,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Undoes at the server what the ids have there.
+    /// Undoes everything that the ids have at the server.
     fn leave(&mut self) {
         match self.asked.take() {
             Some(asked) => asked.leave(),
@@ -215,8 +216,8 @@ impl<'a> Attempt<'a> {
         Some(shares)
     }
 
-    /// The place at the server, if it is certain to have one; what stands directly ahead of it, if that is known; and
-    /// until when the server keeps it at least.
+    /// The place at the server, if there certainly is one. Returns its holder id, the place or hold directly ahead if
+    /// known, and until when the server keeps the place at least.
     pub(super) fn place(&self) -> Option<(HolderId, Option<HolderId>, Tick)> {
         let place = self.place.as_ref()?;
         let heartbeat = self.requests.core().timing.heartbeat;
@@ -236,12 +237,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Notes that a hold of this client has the place now, and takes it out of the queue when it ends.
+    /// Notes that a hold of this client has the place now, so that the end of the hold removes the place.
     pub(super) fn place_used(&mut self) {
         (self.queued_at, self.place, self.undone_at_close) = (None, None, None);
     }
 
-    /// How many tokens to ask for beyond its own, for the tasks that it may hand the lock off to.
+    /// How many tokens to ask for beyond the token of the grant, for the tasks that the lock may be handed off to.
     fn spare_tokens(&self) -> u32 {
         let [request] = self.requests.all else {
             return 0;
@@ -253,8 +254,8 @@ impl<'a> Attempt<'a> {
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 
-    /// The plain command that takes the lock, if it may. Its refusal says only that the lock is not free. So there
-    /// must be time to ask again, and the lock should be free.
+    /// The plain command that takes the lock, if it can be used. Its refusal says only that the lock is not free, so
+    /// there must be time to ask again, and the lock must not have been refused lately.
     pub(super) fn plain(&self, now: Tick) -> Option<Restore> {
         let [request] = self.requests.all else {
             return None;

@@ -1,4 +1,4 @@
-//! From a server's grant to a hold: the holder ids of an attempt, and a lock that was handed over.
+//! How a server's grant becomes a hold: the holder ids of an attempt, and locks that were handed over.
 //!
 //! The script that frees a fair lock makes the next waiter its holder, and notifies it with one message. Invariants:
 //!
@@ -62,7 +62,7 @@ pub(super) struct Grant {
     pub(super) sent: Tick,
     /// A mark of failovers and moved slots, taken before the request was sent.
     pub(super) moved: Mark,
-    /// The lease that is certain from `sent`, if the server handed the lock over.
+    /// If the server handed the lock over: the lease that is certain from `sent` on.
     pub(super) handover: Option<Duration>,
     /// How many more tokens follow each token of the grant.
     pub(super) spare_tokens: u32,
@@ -97,8 +97,8 @@ impl<'a> Holders<'a> {
         Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
     }
 
-    /// Makes a hold with one share for each grant, for a `call` that does not know it yet or for the caller. After
-    /// this, dropping the shares releases the locks.
+    /// Makes a hold with one share for each lock of a grant: for a `call` that does not know of the grant yet, or for
+    /// the caller. After this, dropping the shares releases the locks.
     pub(super) fn make_holds(
         self,
         grant: Grant,
@@ -133,7 +133,7 @@ impl<'a> Holders<'a> {
         shares.collect()
     }
 
-    /// Has the client undo the ids when it is closed, until this is dropped.
+    /// Has the client undo the ids when it is closed. Dropping the result ends that.
     pub(super) fn undone_at_close(self) -> Arc<UndoneAtClose> {
         let Requests { all, bound } = self.requests;
         Arc::new_cyclic(|this| UndoneAtClose {
@@ -153,7 +153,7 @@ impl<'a> Holders<'a> {
         core.undo_later(self.release(), lease, (release, None));
     }
 
-    /// Counts as an unsent release of all the locks.
+    /// Counts as an unsent release of all the locks, until the result is dropped.
     pub(super) fn pending_release(self) -> PendingRelease {
         let locals = self.requests.all.iter();
         PendingRelease::of(locals.map(|request| Arc::clone(&request.local)).collect())
@@ -163,7 +163,7 @@ impl<'a> Holders<'a> {
 /// The place of a waiter in the server's queue, from the last answer about it.
 #[derive(Debug)]
 pub(super) struct ServerPlace {
-    /// When the lease would start if the answered request had been granted.
+    /// The grant that the answered request would have been.
     pub(super) poll: Grant,
     /// When the place expires, in ms of the server's clock.
     pub(super) until_ms: u64,
@@ -179,7 +179,7 @@ impl ServerPlace {
     /// `message.lease`.
     pub(super) fn grant(&self, requests: Requests<'_>, message: &GrantMessage) -> Option<Grant> {
         let request = &requests.all[0];
-        // If less of the lease is left, the waiter asks instead, which gives it a full lease.
+        // If less of the lease is left, the waiter asks instead, and gets a full lease.
         let remaining_min = request.core.timing.heartbeat / 6;
         let end = local_deadline(self.poll.sent, message.lease);
         let is_usable = requests.accept_handover()

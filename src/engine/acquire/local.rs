@@ -1,9 +1,9 @@
 //! The part of a call that needs no server: it queues behind other tasks of its client, accepts a hand-off or a sticky
 //! hold, joins the hold of a reader, or enters a hold of its own owner again.
 //!
-//! Invariants: nothing here asks the server for the lock. The hold that a task gets here is already a hold of the
-//! client. A call that cannot use a sticky hold as it is asks the server behind the release of that hold. A waiting
-//! writer of this client comes before the readers that arrived after it.
+//! Invariants: nothing here asks the server for the lock. A task gets only a hold that the client already has. A call
+//! that cannot use a sticky hold as it is asks the server behind the release of that hold. A waiting writer of this
+//! client comes before the readers that arrived after it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::transfer::end_deferrals;
 use crate::engine::hold::{Hold, Share};
 
-/// Whether the calling owner has the lock and can enter it again.
+/// Whether the calling owner has the lock, so that it can enter the hold again.
 ///
 /// # Errors
-/// If the owner reads and wants to write: it would wait for itself.
+/// Fails if the owner reads and wants to write, because it would wait for itself.
 pub(super) fn is_owned(request: &LockRequest) -> Result<bool> {
     request.ensure_open()?;
     match owned_hold(request) {
@@ -43,8 +43,8 @@ pub(super) fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     request.local.hold_of(owner, request.core.clock.now())
 }
 
-/// Looks for a hold of the calling owner. A call for one lock enters it. A call for several reports that one of them
-/// is owned.
+/// Looks for a hold of the calling owner. A call for one lock enters the hold. A call for several locks reports that
+/// the owner has one of them.
 async fn owned(requests: Requests<'_>) -> Result<Option<Attempted>> {
     let Some(request) = requests.alone() else {
         let mut locks = requests.all.iter();
@@ -86,7 +86,7 @@ fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
     (request.mode == Mode::Shared || hold.is_written()).then_some(hold)
 }
 
-/// Gets one more share of this hold ready, if the calling owner has it.
+/// Prepares one more share of this hold, if the calling owner has it.
 ///
 /// # Errors
 /// As for [`is_owned`].
@@ -109,15 +109,15 @@ pub(super) async fn entrance(
     Box::pin(hold.entrance(reentry, Some(bound))).await
 }
 
-/// Accepts a hand-off from another task of this client. `None` if the hold is lost by now.
+/// Accepts a hand-off from another task of this client. `None` if the share is lost by now.
 pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Option<Attempted>> {
     request.ensure_open()?;
     let share = Share::handed_off(handoff, request.options.group);
     Ok(share.map(Attempted::granted))
 }
 
-/// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the
-/// sticky hold is no longer in the way. Unless `is_next` is set, the waiters in the local queue come first.
+/// Takes the sticky hold if the call can use it as it is. `None` means that the server has to be asked, and that a
+/// sticky hold that does not fit is being released. Unless `is_next` is set, the waiters in the local queue come first.
 pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Attempted>> {
     let mut all = requests.all.iter();
     if all.all(|request| request.local.lock().sticky.is_none()) {
@@ -159,8 +159,8 @@ fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Option<Share> 
     Share::joined(&request.core, local, &terms, request.options.group)
 }
 
-/// Ends the deferred downgrades that would keep out the readers of this call. A write hold that this client's readers
-/// use in memory becomes a read hold at the server, before the call asks for readers that cannot join them.
+/// Ends the deferred downgrades that would keep out the readers of this call. A write hold that readers of this client
+/// use in memory becomes a read hold at the server, before a reader that cannot join them asks.
 pub(super) fn end_deferrals_for_readers(requests: Requests<'_>) {
     let readers = requests.all.iter();
     for request in readers.filter(|request| request.mode == Mode::Shared) {
@@ -168,8 +168,9 @@ pub(super) fn end_deferrals_for_readers(requests: Requests<'_>) {
     }
 }
 
-/// A lock that a task of this client holds exclusively, and its local deadline. The lock at `at` is checked first.
-/// Locks that queue at the server are skipped: their waiters have to ask to keep their place.
+/// Finds a lock that a task of this client holds exclusively. Returns its index and the local deadline of that hold.
+/// The lock at `at` is checked first. Locks that queue at the server are skipped, because their waiters have to ask to
+/// keep their places.
 pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tick)> {
     let now = requests.core().clock.now();
     let others = (0..requests.all.len()).filter(|index| *index != at);
@@ -182,7 +183,8 @@ pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tic
         })
 }
 
-/// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no hand-off.
+/// Takes a place in the local queue. `None` if the lock queues at the server. A call for several locks accepts no
+/// hand-off.
 pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueuePlace<'a>> {
     let request = &requests.all[at];
     if request.protocol.queue() == Queue::Server {
@@ -214,7 +216,7 @@ pub(crate) enum Turn<T> {
     Head,
     /// Another task of the owner got the lock, and this task has entered it.
     Entered(T),
-    /// The task has waited for as long as it may.
+    /// The task has waited until its deadline, or as long as it may without an answer.
     Over(Over),
 }
 
@@ -243,13 +245,13 @@ where
     }
 }
 
-/// Lists a call with an owner as a waiter of that: another task may get a hold that it can enter.
+/// Lists a call with an owner as a waiter of that owner, because another task may get a hold that the call can enter.
 pub(super) fn wait_for_owner(request: &LockRequest) -> Option<OwnersWaiter<'_>> {
     let owner = request.options.owner.as_ref()?;
     Some(request.local.rare().acquired_here.wait_as(owner))
 }
 
-/// Waits until the owner gets the lock through another task, and enters that hold, from any place in the queue. Never
+/// Waits until another task of the owner gets the lock, and enters that hold, from any place in the queue. Never
 /// resolves for a call without an owner.
 async fn another_gets_it<T, E>(request: &LockRequest, enter: impl Fn() -> E) -> Result<T>
 where

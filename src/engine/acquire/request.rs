@@ -34,9 +34,9 @@ pub(crate) struct LockRequest {
     pub(crate) options: Arc<Options>,
     pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
-    /// Whether it is one of several locks that are taken one after another. Only the server grants it: what another
-    /// task of the client had would be renewed while the call waits for the next lock, and that call may never be
-    /// polled again.
+    /// Whether this is one of several locks that are taken one after another. Only the server grants such a lock. A
+    /// hold that came from another task would be renewed while the call waits for the next lock, and the call may never
+    /// be polled again.
     pub(crate) is_in_order: bool,
     /// The public method that was called, for errors.
     pub(crate) operation: &'static str,
@@ -44,7 +44,7 @@ pub(crate) struct LockRequest {
 }
 
 impl LockRequest {
-    /// How long the calls to the server are repeated without an answer.
+    /// How long a call goes on without an answer from the server.
     pub(crate) fn give_up(&self) -> Duration {
         self.options.give_up.unwrap_or(self.core.timing.give_up)
     }
@@ -63,8 +63,8 @@ impl LockRequest {
         }
     }
 
-    /// The terms on which this call would join a hold. `None` unless it is a plain reader: renewed, without an owner, a
-    /// minimum hold time or a fencing token.
+    /// The terms on which this call would join a hold. `None` unless the call is a plain reader: renewed, and without
+    /// an owner, a minimum hold time or a fencing token.
     pub(crate) fn joins_on(&self) -> Option<ReaderClass> {
         let options = &self.options;
         let LeasePolicy::Renewed(lease) = self.policy else {
@@ -87,8 +87,8 @@ impl LockRequest {
         open.map_err(|error| error.of_lock(self.name.as_str()))
     }
 
-    /// The error of a call that got no answer in its time. `why` is the error of an earlier waiter in the queue, if
-    /// known.
+    /// The error of a call that got no answer within its limit. `why` is the error of an earlier waiter in the queue,
+    /// if known.
     pub(crate) fn silent(&self, why: Option<Error>) -> Error {
         let error = why.unwrap_or_else(|| silent(self.operation, self.give_up()));
         error.during(self.operation).of_lock(self.name.as_str())
@@ -102,11 +102,11 @@ impl LockRequest {
 }
 
 /// Where a call for one lock waits, for reports of long waits: the number of its place in the local queue, or of its
-/// holder id if waiters queue at the server. The call stores it, which costs no more than that.
+/// holder id if waiters queue at the server. Written by the call, and read only for a report.
 #[derive(Debug, Default)]
 pub(crate) struct QueueNumber(AtomicU64);
 
-/// Waits nowhere. Other numbers are stored plus one.
+/// The call does not wait. Other numbers are stored plus one.
 const NOWHERE: u64 = 0;
 
 impl QueueNumber {
@@ -152,7 +152,7 @@ impl Attempted {
         Self::Granted(Few::from_buf([share]))
     }
 
-    /// A refusal that says nothing of the holder: there may be none.
+    /// A refusal that names no holder, because there may be none.
     pub(super) fn not_held(at: usize) -> Self {
         Self::Refused {
             at,
@@ -170,17 +170,17 @@ impl Attempted {
     }
 }
 
-/// This number of expired grants in one call is no accident.
+/// After this number of expired grants in one call, the lease counts as too short.
 const EXPIRED_MAX: u32 = 3;
 
 /// The number of grants in one call that were lost before they could be handed out, because the network or the process
-/// paused. The client releases such a grant and asks again. After several of them the lease is too short for the way to
-/// the server.
+/// paused. The client releases such a grant and asks again. After several such grants the lease counts as too short for
+/// the distance to the server.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiredGrants(u32);
 
 impl ExpiredGrants {
-    /// Whether one of these shares is lost already, so that the call has to ask for all locks again.
+    /// Whether one of these shares is lost already, so that the call has to ask for all its locks again.
     ///
     /// # Errors
     /// If the lease is too short.
@@ -271,9 +271,9 @@ impl<'a> Requests<'a> {
         locks.map(|request| request.core.new_holder()).collect()
     }
 
-    /// How long the server keeps the place that an attempt takes if `member` refuses it. The attempt was made at `asked`,
-    /// for a call that waits for the lock at `at`. `None` if it takes no place: it is the last, or it would then wait
-    /// behind others of this client.
+    /// How long the server keeps the place that an attempt takes if `member` refuses it. The attempt was made at
+    /// `asked`, for a call that waits for the lock at `at`. `None` if the attempt takes no place: it is the last, or
+    /// the call will wait behind others of this client.
     pub(super) fn heartbeat(self, member: usize, at: usize, asked: Tick) -> Option<Duration> {
         let request = &self.all[member];
         let has_queue = match request.protocol.queue() {
@@ -293,8 +293,8 @@ impl<'a> Requests<'a> {
 
     /// Whether the server may make this waiter the holder without another attempt.
     ///
-    /// Not if the call needs more than the lock: other locks, confirmation by replicas, or a full lease, because a
-    /// fixed lease is never renewed. Not on a cluster without sharded channels either: there, PUBLISH counts only the
+    /// False if the call needs more than the lock: other locks, a confirmation by replicas, or a full lease, because a
+    /// fixed lease is never renewed. False on a cluster without sharded channels, too: there, PUBLISH counts only the
     /// receivers at its own node, and the script takes back a grant whose message reached no receiver.
     pub(super) fn accept_handover(self) -> bool {
         let [request] = self.all else {

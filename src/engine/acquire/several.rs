@@ -4,7 +4,7 @@
 //! holds none of them while it waits. Other locks are taken one after another, in an order that all callers share. While
 //! the call waits for one of them, it holds the locks before it, for a bounded time.
 //!
-//! A single attempt is for a caller that asks several servers at once and can use an answer only for a short time.
+//! A single attempt is for a caller that asks several servers at once and can use their answers only for a short time.
 //! Invariant: if its future is dropped, the attempt is undone like any other.
 
 use std::borrow::Cow;
@@ -25,8 +25,9 @@ use crate::engine::hold::bound::Bound;
 use crate::engine::hold::{Share, ShareLease};
 use crate::script::CallBudget;
 
-/// Prepares the requests of one call. If members are taken one after another, the time of `max_hold` begins when all are
-/// held. Until then no member is renewed, so its lease is twice as long.
+/// Prepares the requests of one call. If members are taken one after another, the time of `max_hold` begins when all
+/// are held. Until then no member is renewed, so the lease of each is twice as long as `max_hold`, if that is less than
+/// its usual lease.
 pub(crate) fn prepare_several(requests: &mut [LockRequest]) {
     // One script can name all of these locks.
     if requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
@@ -47,8 +48,8 @@ pub(crate) fn prepare_several(requests: &mut [LockRequest]) {
 /// Takes all of these locks, in the order of the requests, for a call that began at `began` and waits until `until`.
 /// Returns `None` if they did not become free in time.
 ///
-/// Members that the owner already holds are entered only when the others are granted. If they were entered earlier, they
-/// would stay locked for the whole wait, even if the owner released them.
+/// Members that the owner already holds are entered only when the others are granted. Entered earlier, they would stay
+/// locked for the whole wait, even if the owner released them.
 pub(crate) async fn several(
     requests: &[LockRequest],
     until: Tick,
@@ -91,8 +92,8 @@ fn not_owned<'a>(
     others.filter_map(|(request, is_owned)| (!is_owned).then_some(request))
 }
 
-/// Takes the locks that are not owned with one script. `None` if they did not become free in time, or if one of them is
-/// owned by now.
+/// Takes the locks that the owner does not hold, with one script. `None` if they did not become free in time, or if the
+/// owner holds one of them by now.
 async fn together(
     requests: &[LockRequest],
     are_owned: &[bool],
@@ -115,14 +116,14 @@ async fn together(
     }
 }
 
-/// Takes the locks that are not owned, one after another. `None` if it lost one that it had, or if it waited too long for
-/// another: two callers that disagree about the order may be waiting for each other.
+/// Takes the locks that the owner does not hold, one after another. `None` if a lock that was taken is lost, or if the
+/// wait for another takes too long: two callers that disagree about the order may be waiting for each other.
 async fn in_order(
     requests: &[LockRequest],
     are_owned: &[bool],
     until: Tick,
 ) -> Result<Option<Few<Share>>> {
-    // The last one first, as they are released if the call ends here.
+    // The last one first, which is the order of their release if the call ends here.
     let mut held = Few::<Share>::with_capacity(requests.len());
     let mut held_until = None;
     for request in not_owned(requests, are_owned) {
@@ -148,15 +149,15 @@ async fn in_order(
     Ok(Some(held))
 }
 
-/// Puts the granted and the entered shares in the order of the requests. The order is the same for all callers that
-/// settle several holds. `None` if the owner no longer holds one of them.
+/// Enters the locks that the owner holds, and returns all shares in the order of the requests, which is the same for
+/// all callers. `None` if the owner no longer holds one of the locks.
 async fn join_owned(
     requests: &[LockRequest],
     are_owned: &[bool],
     granted: Few<Share>,
     bound: &Bound,
 ) -> Result<Option<Vec<Share>>> {
-    // All are ready before the first is entered. A call that is not polled in between has entered no lock.
+    // All are prepared before the first is entered. A call that is left unpolled in between has entered none.
     let mut entrances = Vec::with_capacity(requests.len());
     for (request, is_owned) in requests.iter().zip(are_owned) {
         if !is_owned {
@@ -180,7 +181,7 @@ async fn join_owned(
     shares.collect()
 }
 
-/// Limits the shares to the `max_hold` of their requests, from now on.
+/// Limits the shares to the `max_hold` of their requests, counted from now.
 fn begin_max_hold(requests: &[LockRequest], held: &mut [Share]) {
     let now = requests[0].core.clock.now();
     for (request, share) in requests.iter().zip(held) {
@@ -191,8 +192,8 @@ fn begin_max_hold(requests: &[LockRequest], held: &mut [Share]) {
     }
 }
 
-/// Until when to wait for the other members once the first is held: less than a lease, because no member is renewed
-/// before all are held, with a random part.
+/// Until when to wait for the other members once the first is held. Less than a lease, because no member is renewed
+/// before all are held. Partly random, so that two callers that wait for each other do not start over at the same time.
 fn end_of_wait(requests: &[LockRequest]) -> Tick {
     let leases = requests.iter().map(|request| request.policy.lease());
     let span = leases.min().unwrap_or_default();
@@ -200,8 +201,8 @@ fn end_of_wait(requests: &[LockRequest]) -> Tick {
     now.after(span.mul_f64(0.25 + 0.5 * fastrand::f64()))
 }
 
-/// Asks once, for at most `limit`: a share, or the rest of the holder's lease. Returns `None` if there is no answer in
-/// that time. The future owns everything it needs, so that another task may drive it to its end.
+/// Asks once, for at most `limit`. Returns a share, or the rest of the holder's lease. `None` if there is no answer in
+/// that time. The future owns everything it needs, so that another task can drive it.
 ///
 /// If the connection breaks during the attempt, it is replaced and the server is asked once more. If no connection can
 /// be made, the call fails at once.
@@ -228,7 +229,7 @@ pub(crate) async fn attempt_once(
         let mut attempt = Attempt::new(requests);
         drop(requests.all[0].local.take_sticky());
         let mut outcome = once(&mut attempt, end, budget).await;
-        // Replicas that did not confirm, and a server that refuses, have answered.
+        // A server that refuses, or whose replicas did not confirm, has answered.
         let is_broken = outcome.as_ref().is_err_and(Error::is_io);
         if is_broken && attempt.is_unanswered {
             outcome = once(&mut attempt, end, budget).await;

@@ -118,7 +118,7 @@ async fn a_message_or_a_gap_leads_to_an_attempt_at_once() {
             (Duration::ZERO, Lane::Command),
             (MS * 100, Lane::Command),
             (MS * 200, Lane::Command),
-            // The gap ended the subscription, so the waiter subscribes again and asks after that.
+            // The gap ended the subscription. The waiter subscribes again, and then asks.
             (MS * 200, Lane::Command),
             (MS * 500, Lane::Command),
         ]
@@ -216,7 +216,7 @@ async fn what_waits_to_be_undone_is_bounded() {
     assert_eq!(client.stats().background, 0);
 }
 
-/// A client that has ended gives up in the end, and its counts say so.
+/// A client that has ended abandons its last entries after a while, and counts them.
 #[tokio::test(start_paused = true)]
 async fn what_an_ended_client_abandons_is_counted() {
     let server = Scripted::new(|_| Answer::Silence);
@@ -228,7 +228,7 @@ async fn what_an_ended_client_abandons_is_counted() {
     assert_eq!(observed.counts.totals().background_failures, 1);
 }
 
-/// A burst is not silence: while the server answers, all attempts are undone.
+/// A burst does not count as silence: while the server answers, all attempts are undone.
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_what_is_to_be_undone_is_undone() {
     let server = Scripted::new(|_| Answer::Late(MS * 50, done()));
@@ -277,7 +277,7 @@ async fn what_cannot_be_undone_now_holds_up_nothing_else() {
     }
 }
 
-/// If a late attempt cannot be ruled out, a grant under its holder id is not used.
+/// If an earlier attempt may still arrive, a grant under its holder id is not used.
 #[tokio::test(start_paused = true)]
 async fn a_holder_id_that_may_still_arrive_is_not_used() {
     let asked = AtomicUsize::new(0);
@@ -311,7 +311,7 @@ fn holder(sent: &Sent) -> &str {
     &sent.script_args()[1]
 }
 
-/// The subscription is not confirmed yet, and the call is dropped.
+/// The call is dropped before its subscription is confirmed.
 #[tokio::test(start_paused = true)]
 async fn a_subscription_in_the_making_ends_with_the_last_call_that_waits_for_it() {
     let server = Scripted::new(|sent| match sent.is("SUBSCRIBE") {
@@ -441,7 +441,8 @@ async fn a_release_behind_a_stuck_operation_ends_in_time() {
 /// The answer to the first release is lost, and the answer to the second arrives when the lease has ended.
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
-    /// The server does not have the hold, because the first release was executed or because it never had it.
+    /// Releases a hold that the server does not have, because the first release was executed or because the hold was
+    /// lost.
     async fn released(
         first: impl Fn() -> Answer + Send + Sync + 'static,
         at: u32,
@@ -464,7 +465,7 @@ async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
         guard.release().await
     }
     released(|| Answer::Silence, 879).await.unwrap();
-    // If the first release was answered, no answer explains the missing hold.
+    // The first release was answered, so it does not explain the missing hold.
     let late = Duration::from_millis(100);
     let revoked = released(move || Answer::Late(late, redis::Value::Int(-1)), 879).await;
     let revoked = revoked.unwrap_err();
@@ -497,7 +498,7 @@ async fn an_attempt_that_is_not_polled_is_undone_by_a_shutdown() {
     client.shutdown().await.unwrap();
 }
 
-/// The same for a call that waits for no lock, so that nothing but its attempt says that it is there.
+/// The same for a call that does not wait for its lock, so that only its attempt shows that it exists.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_the_answer_to_a_single_attempt() {
     let server = Scripted::new(|sent| match sent.is_release() {
@@ -534,8 +535,8 @@ async fn a_call_that_goes_on_after_a_shutdown_sends_nothing() {
     assert!(server.sent().is_empty(), "{:?}", server.sent());
 }
 
-/// A hold that is lost between its grant and its guard is reported when it has a guard, once. Nobody had one that gets
-/// none.
+/// A hold that is lost between its grant and its guard is reported once, when it gets its guard. A loss without a guard
+/// is not reported.
 #[tokio::test(start_paused = true)]
 async fn a_loss_before_the_guard_is_reported_with_the_guard() {
     let server = Scripted::new(|_| Answer::Value(granted()));
@@ -570,7 +571,7 @@ impl Wake for MakesGuard {
     }
 }
 
-/// The guard is made after the loss, and before others hear of it.
+/// The guard is made after the loss, and before the loss is noted.
 #[tokio::test(start_paused = true)]
 async fn a_loss_beside_the_making_of_a_guard_is_reported_once() {
     let server = Scripted::new(|_| Answer::Value(granted()));
@@ -603,7 +604,8 @@ async fn a_declined_connection_executed_nothing() {
     assert_eq!(server.sent().len(), 1);
 }
 
-/// A waiter that queues at the server has a place, a channel of its own, a heartbeat, and leaves at the end.
+/// A waiter that queues at the server has a place, a channel of its own and a heartbeat, and leaves the queue at the
+/// end.
 #[tokio::test(start_paused = true)]
 async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
     let server = refusing(25_000);
@@ -626,7 +628,7 @@ async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
             (1_000, Lane::Command, false),
             (2_000, Lane::Command, false),
             (2_500, Lane::Command, false),
-            // Leaves the queue.
+            // The request that leaves the queue.
             (2_500, Lane::Command, true),
         ]
     );
@@ -715,7 +717,7 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
         .filter(|sent| sent.is("EVALSHA") && sent.words[2] == "9")
         .map(|sent| (sent.at.as_millis(), &*sent.script_args()[10]))
         .collect();
-    // Once more after its subscription has begun.
+    // The second attempt follows the beginning of the subscription.
     let first = [(0, "0"), (0, "2"), (0, "2"), (1_000, "2"), (2_000, "2")];
     assert_eq!(places[..5], first);
     assert!(
@@ -763,7 +765,7 @@ async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
     assert!(got.unwrap().is_none());
     let times: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
     assert_eq!(times[..2], [Duration::ZERO; 2]);
-    // It moves to the other lock and back. All its attempts there are at one time.
+    // The call moves to the other lock and back at one time.
     assert!(times[2..].contains(&(MS * 1_000)), "{times:?}");
     assert!(times.contains(&(MS * 1_500)), "the message: {times:?}");
 }

@@ -1,7 +1,7 @@
 //! The wait loop: ask, plan, sleep until a hint or a timer, and start again.
 //!
-//! Of all tasks of a client that want one lock, only the head of the local queue asks the server, unless the lock
-//! queues at the server itself. The head need not ask if another task of the client hands the lock off to it. Several
+//! Of all tasks of a client that want one lock, only the head of the local queue asks the server. If the lock queues at
+//! the server, each task asks. The head need not ask if another task of the client hands the lock off to it. Several
 //! locks are taken like one: a call that was refused one of them waits for that lock, and then asks for all.
 //! Invariants:
 //!
@@ -61,12 +61,12 @@ pub(crate) async fn one(
 
 /// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
 pub(super) async fn all(requests: Requests<'_>) -> Result<Attempted> {
-    // To enter or join a hold, it needs no place in a queue.
+    // A call that enters or joins a hold needs no place in a queue.
     if let Some(outcome) = owned_or_joined(requests, 0, None).await? {
         return Ok(outcome);
     }
     let waits = requests.bound.waits_until() > Tick::ZERO;
-    // A call with a single attempt never queues.
+    // A call with a single attempt never queues, so no waiter comes before it.
     if let Some(outcome) = take_sticky(requests, !waits)? {
         return Ok(outcome);
     }
@@ -80,7 +80,7 @@ pub(super) async fn all(requests: Requests<'_>) -> Result<Attempted> {
     Box::pin(once(&mut attempt, budget.deadline, budget)).await
 }
 
-/// Makes one attempt, without a place in a queue. Gives the releases that come before it time until `end`.
+/// Makes one attempt, without a place in a queue. `end` limits the wait for earlier releases to be sent.
 pub(super) async fn once(
     attempt: &mut Attempt<'_>,
     end: Tick,
@@ -93,9 +93,9 @@ pub(super) async fn once(
     attempt.ask(None, now, 0, budget).await
 }
 
-/// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
+/// A call that waits. It waits for one lock at a time, in the local queue of that lock or in its queue at the server.
 struct WaitLoop<'a> {
-    /// Dropped before `place`, so that the next waiter to ask finds that this attempt is being undone.
+    /// Dropped before `place`, so that the undoing of this attempt is noted before the next waiter asks.
     attempt: Attempt<'a>,
     waiter: Waiter<'a>,
     /// The place in the local queue. `None` where the lock queues at the server.
@@ -104,9 +104,9 @@ struct WaitLoop<'a> {
     at: usize,
     /// How many hints in a row have led to a refusal, since the last timer.
     hints_in_a_row: u32,
-    /// How many times in a row another lock was refused than the one it waited for.
+    /// How many times in a row a lock other than the one at `at` was refused.
     moves_in_a_row: u32,
-    /// Until when the call waits for the readers of this client before it asks. [`Tick::ZERO`] before it does.
+    /// Until when the call waits for the readers of this client before it asks. [`Tick::ZERO`] before that wait.
     readers_until: Tick,
     /// Whether the holders at the last refusal have been sent a recall.
     has_recalled: bool,
@@ -116,7 +116,7 @@ struct WaitLoop<'a> {
     counted: Option<CountedWait<'a>>,
 }
 
-/// Another turn of the loop follows, or the call has ended.
+/// Goes on with the loop, or ends the call.
 type Step = ControlFlow<Attempted>;
 
 impl<'a> WaitLoop<'a> {
@@ -152,7 +152,7 @@ impl<'a> WaitLoop<'a> {
         }
     }
 
-    /// Counts the call as waiting, once: it did not get the lock at once.
+    /// Counts the call as waiting, once, because it did not get the lock immediately.
     fn count_wait(&mut self) {
         if self.counted.is_none() {
             let group = self.requests().all[0].options.group;
@@ -161,8 +161,9 @@ impl<'a> WaitLoop<'a> {
         }
     }
 
-    /// Takes the lock if it is probably free, by one plain command and without the waits of other calls: if no task of
-    /// this client has the lock or waits for it, and no client elsewhere is known to listen. A refusal leads to the loop.
+    /// Asks for a lock that is probably free, by one plain command and without waiting for anything first. The lock
+    /// counts as free if no task of this client has it or waits for it, and no client elsewhere is known to listen.
+    /// After a refusal the loop goes on.
     async fn take_free(&mut self) -> Result<Step> {
         let (request, now) = (self.request(), self.clock().now());
         let (Some(place), Some(restore)) = (&self.place, self.attempt.plain(now)) else {
@@ -184,7 +185,7 @@ impl<'a> WaitLoop<'a> {
         self.sleep(marks, remaining).await
     }
 
-    /// Comes to the head, tries what needs no server, asks, and sleeps.
+    /// Waits for the head of the queue, tries the ways without the server, asks, and sleeps.
     async fn step(&mut self) -> Result<Step> {
         if let Some(outcome) = self.wait_for_turn().await? {
             return Ok(Step::Break(outcome));
@@ -195,7 +196,7 @@ impl<'a> WaitLoop<'a> {
             return Ok(step);
         }
         let now = self.clock().now();
-        // Before the call begins to ask, as a pause here is not silence of the server.
+        // Before `begin_asking`, because a pause here does not count as silence of the server.
         let (now, has_backed_off) = self.yield_turn(now).await;
         if has_backed_off {
             // The client may have been closed during the pause.
@@ -204,15 +205,16 @@ impl<'a> WaitLoop<'a> {
         let budget = self.begin_asking(now)?;
         let asked = self.requests().releases_sent(budget.deadline, now).await;
         if has_backed_off {
-            // The answer will cover the messages that have come so far.
+            // The answer to the attempt will cover the messages that have come so far.
             marks = self.waiter.marks_after_messages(marks);
         }
-        // The last check: the call asks the server after this, and accepts no hand-off.
+        // The last check: after it the call asks the server, and accepts no hand-off.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
             let outcome = self.take_over(handoff)?;
             return Ok(outcome.map_or(Step::Continue(()), Step::Break));
         }
-        // Boxed, as any part of a call that is larger than its wait for its turn: few waiters are at the head.
+        // Boxed like all parts of a call that are larger than the wait for its turn, because few waiters are at the
+        // head.
         let outcome = Box::pin(async {
             let restore = self.attempt.plain(asked);
             (self.attempt)
@@ -227,7 +229,7 @@ impl<'a> WaitLoop<'a> {
         self.sleep(marks, remaining).await
     }
 
-    /// Goes on with the server's answer to the attempt. If this lock was refused, returns the rest of the holder's
+    /// Handles the server's answer to the attempt. If the lock at `at` was refused, returns the rest of the holder's
     /// lease.
     fn answered(
         &mut self,
@@ -297,7 +299,7 @@ impl<'a> WaitLoop<'a> {
         let now = self.clock().now();
         self.silence().end();
         if held != self.at {
-            // A place in the queue would keep others from a lock that this call cannot use yet.
+            // With a place in the queue, the call would keep others from a lock that it cannot use yet.
             self.attempt.start_over();
             return Ok(Some(self.wait_for(held)));
         }
@@ -308,7 +310,7 @@ impl<'a> WaitLoop<'a> {
             return Ok(Some(Step::Break(self.refused())));
         };
         self.count_wait();
-        // Its call may not have taken it yet.
+        // The call that was granted the hold may not have taken it yet.
         self.requests().core().watch_heads(self.local());
         self.waiter.rest(marks, self.place.as_ref(), time);
         self.waiter.wait(marks, self.place.as_ref(), time).await;
@@ -338,8 +340,8 @@ impl<'a> WaitLoop<'a> {
         Ok(bound.call_budget(silent_since, now))
     }
 
-    /// Sleeps after a refusal until there is a reason to ask again. If the waiter does not listen yet, it begins to, and
-    /// asks once more when messages reach it: a release in between would be missed.
+    /// Sleeps after a refusal until there is a reason to ask again. A waiter that does not listen yet begins to, and
+    /// asks again when messages reach it, because a release in between would be missed.
     async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
         let (now, deadline) = (self.clock().now(), self.deadline());
         self.local().seen_elsewhere(now);
@@ -357,7 +359,7 @@ impl<'a> WaitLoop<'a> {
         let mut resting = self.rest_in_queue().map(Box::new);
         self.requests().core().watch_heads(self.local());
         let channel = self.attempt.channel(self.at);
-        // Whether a message or the one ahead wakes it when it has to ask.
+        // Whether a message, or the waiter ahead, wakes this waiter when it has to ask.
         let is_told =
             resting.as_deref().is_some_and(RestingPlace::is_told) || self.waiter.listen(&channel);
         let mut begins_to_listen = !is_told;
@@ -377,7 +379,8 @@ impl<'a> WaitLoop<'a> {
                 && !self.waiter.check_connection(&channel)
                 && !std::mem::replace(&mut begins_to_listen, true)
             {
-                // Only the one ahead would have woken it. It asks when messages reach it as well, or soon.
+                // So far only the waiter ahead would have woken this one. It asks when messages reach it as well, or
+                // soon.
                 time = now.after(poll_cap / 8).min(deadline);
                 continue;
             }
@@ -394,14 +397,14 @@ impl<'a> WaitLoop<'a> {
                     {
                         return Ok(Step::Break(Attempted::Granted(shares)));
                     }
-                    // The beginning of the subscription is a hint, too, but no race that was lost.
+                    // A hint from the beginning of the subscription does not mean that a rival was faster.
                     self.hints_in_a_row += u32::from(is_told);
                     self.has_recalled = !is_told;
                 }
                 Woken::Timer => {
                     (self.hints_in_a_row, self.has_recalled) = (0, false);
                 }
-                // A change inside the client, so there is no need to ask the server.
+                // Something changed inside the client, so there is no need to ask the server.
                 Woken::Gained => {
                     marks = self.waiter.marks_but_messages(marks);
                     self.request().ensure_open()?;
@@ -415,7 +418,7 @@ impl<'a> WaitLoop<'a> {
         }
     }
 
-    /// Joins the queue of another lock, unless the time is over.
+    /// Moves to the queue of another lock, unless the deadline has passed.
     fn wait_for(&mut self, at: usize) -> Step {
         if self.clock().now() >= self.deadline() {
             return Step::Break(self.refused());
@@ -442,8 +445,8 @@ impl<'a> WaitLoop<'a> {
         &self.request().local
     }
 
-    /// How long the waiters that ask for this lock have had no answer. Where the lock queues at the server, each asks for
-    /// itself.
+    /// The silence of the server towards the waiters for this lock. Where the lock queues at the server, each waiter
+    /// has its own.
     fn silence(&self) -> &Silence {
         self.waiter.silence()
     }

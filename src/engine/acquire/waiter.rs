@@ -1,8 +1,8 @@
 //! A waiter for one lock and its subscription.
 //!
-//! All waiters of a client share one subscription. Where the lock queues at the server, each waiter has its own. The
-//! client begins to listen when the head of the queue was refused, and ends that when the last waiter has left.
-//! Messages, gaps and the beginning of the subscription are hints. Silence proves nothing.
+//! All waiters of a client for one lock share one subscription. Where the lock queues at the server, each waiter has
+//! its own. The client begins to listen when the head of the queue was refused, and stops when the last waiter has
+//! left. Messages, gaps and the beginning of the subscription are hints. Silence proves nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,11 +28,11 @@ pub(crate) struct Waiter<'a> {
     request: &'a LockRequest,
     /// The waiter's own subscription, if the lock queues at the server.
     own: Option<Arc<Subscription>>,
-    /// For a call with an owner.
+    /// The entry of a call with an owner among the waiters of that owner.
     owner_waiters: Option<OwnersWaiter<'a>>,
 }
 
-/// Taken before a check. An event after the mark ends the wait.
+/// The marks of all hints that end a wait. Take them before a check, so that an event after the check ends the wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     messages: Mark,
@@ -42,11 +42,11 @@ pub(crate) struct Marks {
 
 /// The event that ended a wait.
 pub(crate) enum Woken {
-    /// Another task of this client handed it the lock.
+    /// Another task of this client handed the lock to this waiter.
     HandedOff,
     /// The lock may be free: ask the server.
     Hint,
-    /// There may be a hold to enter, or the client is being closed.
+    /// There may be a hold of the owner to enter, or the client is being closed.
     Gained,
     Timer,
 }
@@ -69,7 +69,7 @@ impl<'a> Waiter<'a> {
             .unwrap_or(&self.request.local.subscription)
     }
 
-    /// How long the waiters that share its subscription have had no answer.
+    /// The silence of the server towards the waiters that share this subscription.
     pub(super) fn silence(&self) -> &Silence {
         &self.subscription().silence
     }
@@ -78,8 +78,8 @@ impl<'a> Waiter<'a> {
         self.owner_waiters.as_ref().map(OwnersWaiter::hint)
     }
 
-    /// Describes this waiter for the list of those that rest with a place at the server, until `kept_until` at least.
-    /// `None` if it queues in its client.
+    /// Describes this waiter for the list of waiters that rest with a place at the server. The server keeps the place
+    /// until `kept_until` at least. `None` if the waiter queues in its client.
     pub(super) fn resting(
         &self,
         channel: &str,
@@ -107,7 +107,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Tells the local queue that this waiter need not come before `until`, and may get a hand-off in its place.
+    /// Notes in the local queue that this waiter need not come before `until`, and may be handed the lock.
     pub(crate) fn rest(&self, marks: Marks, place: Option<&QueuePlace<'_>>, until: Tick) {
         if let Some(place) = place {
             place.rest(marks.messages, until);
@@ -159,15 +159,15 @@ impl<'a> Waiter<'a> {
         self.subscription().is_heard(channel, gaps)
     }
 
-    /// Whether messages on this channel reach the client. If not, it begins to listen, and the waiter has a hint once
-    /// they do.
+    /// Whether messages on this channel reach the client. If they do not, the client begins to listen, and the waiter
+    /// gets a hint once they do.
     pub(super) fn listen(&self, channel: &str) -> bool {
         let is_polled = self.request.options.polled.is_some();
         !is_polled && (self.is_listening(channel) || self.listener(channel).subscribe())
     }
 
-    /// As [`listen`](Self::listen), after a sleep without a message: checks whether the connection for messages is alive.
-    /// False if the waiter has just begun to listen.
+    /// As [`listen`](Self::listen), after a sleep without a message: also checks that the connection for messages is
+    /// alive. False if the waiter has only now begun to listen.
     pub(super) fn check_connection(&self, channel: &str) -> bool {
         let is_heard = self.listen(channel);
         if is_heard {

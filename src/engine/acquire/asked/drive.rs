@@ -53,7 +53,7 @@ impl Driver {
         self.0 = None;
         match end {
             Ok(end) => asked.end(end),
-            // The caller has left. One that still waits for a connection is never executed.
+            // The caller has left. A command that still waited for a connection is never executed.
             Err(_) => asked.undo_unless_answered(was_sent.into_inner(), false),
         }
     }
@@ -104,7 +104,7 @@ impl Asked {
         }
     }
 
-    /// Waits until the replicas have the grant. If its lease has ended before, the attempt counts as refused.
+    /// Waits until the replicas have the grant. If its lease ends before that, the attempt counts as refused.
     async fn confirmed(
         self: &Arc<Self>,
         replication: Replication,
@@ -138,7 +138,7 @@ impl Asked {
                 return self.granted(grant, tokens);
             }
             Some(Ok(Verdict::Confirmed | Verdict::Gone)) => return refused(),
-            // Waiting for its undoing could take long, because the server may be silent.
+            // Does not wait for the undoing, which could take long, because the server may be silent.
             Some(Err(failure)) => return self.undone(Err(self.error(failure))),
             None => core.closed(requests.operation()),
             Some(Ok(Verdict::TooFew(replicas))) => {

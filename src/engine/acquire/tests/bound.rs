@@ -12,7 +12,7 @@ async fn a_call_to_a_silent_server_has_one_bound() {
         let server = Scripted::new(|_| Answer::Silence);
         let client = Client::over_by(&server, LEASE, path);
         let began = server.clock().now();
-        // As long as one reply may take.
+        // The limit is the time that one reply may take.
         let timed = client.lock("x").try_lock_for(MS * 1_000).await;
         assert!(began.until(server.clock().now()) <= MS * 1_001, "{timed:?}");
         let began = server.clock().now();

@@ -71,7 +71,7 @@ async fn more_join_until_a_writer_waits() {
     assert_eq!(asked(&server), [What::Write, What::Release]);
 }
 
-/// If they read for longer, readers of other clients may read beside them.
+/// If readers read for longer, readers of other clients may read beside them.
 #[tokio::test(start_paused = true)]
 async fn who_reads_for_longer_has_a_read_hold() {
     let (server, client, lock) = scene();
@@ -106,7 +106,7 @@ async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
     drop(reading);
 }
 
-/// The downgrade is decided on and not sent yet when the last reader goes. The server is asked for one of the two.
+/// The downgrade is decided on, but not sent yet, when the last reader goes. Only the release is sent.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_hold_replaces_its_downgrade() {
     let (server, client, lock) = scene_where(|_, what| match what {
@@ -178,7 +178,7 @@ async fn readers_that_are_dropped_leave_it_to_the_next_writer() {
     let readers = [reader(&lock).await, reader(&lock).await];
     let second = writer(&lock).await;
     drop(first);
-    // The hold is handed off to them, and they do not take it.
+    // The hold is handed off to the readers, which do not take it.
     readers.iter().for_each(tokio::task::JoinHandle::abort);
     let second = got(second).await;
     assert_eq!(asked(&server), [What::Write]);

@@ -24,7 +24,7 @@ fn in_a_queue() -> Arc<Scripted> {
     Scripted::new(queue())
 }
 
-/// The first one that asks has the lock, and the others queue behind it.
+/// A queue at the server: the first waiter that asks gets the lock, and the others queue behind it.
 fn queue() -> impl Fn(&Sent) -> Answer + Send + Sync + 'static {
     let queue = Mutex::new(Vec::<String>::new());
     move |sent: &Sent| {
@@ -161,7 +161,7 @@ async fn a_run_ends_after_five_milliseconds() {
     assert_eq!(releases(&server)[0].1.len(), 2);
 }
 
-/// One behind it may be the next at the server, so the lock goes there.
+/// Another client's waiter may be next at the server, so the lock is released.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_left_is_followed_by_nobody() {
     let server = in_a_queue();
@@ -180,7 +180,7 @@ async fn a_waiter_that_left_is_followed_by_nobody() {
     assert!(released.iter().all(|(_, used)| used.is_empty()));
 }
 
-/// The lock goes to the next one, and the place is released with the hold.
+/// The lock goes to the next waiter, and the used place is released with the hold.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_dropped_with_the_lock_hands_it_on() {
     let server = in_a_queue();
@@ -190,7 +190,7 @@ async fn one_that_is_dropped_with_the_lock_hands_it_on() {
     let dropped = wait_for(&lock).await;
     let last = wait_for(&lock).await;
     guard.release().await.unwrap();
-    // It has not been polled since.
+    // The waiter has not been polled since the hand-off.
     dropped.abort();
     let guard = last.await.unwrap().unwrap();
     assert!(!guard.is_lost());
@@ -222,7 +222,7 @@ async fn a_place_that_may_have_ended_is_not_used() {
     assert!(releases(&server).iter().all(|(_, used)| used.is_empty()));
 }
 
-/// It rests, and its polls are due, but nobody polls its future.
+/// The waiter rests, and its polls are due, but its future is left unpolled.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_future_that_is_not_polled_is_not_used_once_it_may_have_ended() {
     for (rests, is_used) in [(MS * 10, true), (MS * 10_000, false)] {
@@ -264,7 +264,8 @@ async fn what_is_more_than_a_plain_request_is_handed_nothing() {
     }
 }
 
-/// The task that has the hold now learns of its loss, and its release frees what the server gave to a used place.
+/// The task that has the hold now learns of the loss. Its release also frees the lock if the server handed it to a used
+/// place.
 #[tokio::test(start_paused = true)]
 async fn a_lost_hold_is_lost_for_whoever_has_it() {
     let queue = queue();
@@ -315,7 +316,7 @@ async fn a_lock_that_was_handed_over_is_handed_on() {
     assert!(guard.remaining() > LEASE / 2, "it is renewed");
 }
 
-/// The one ahead wakes it, so it needs no message.
+/// The waiter ahead wakes the follower, which needs no message for that.
 #[tokio::test(start_paused = true)]
 async fn a_follower_subscribes_only_when_it_waits_for_long() {
     let server = in_a_queue();
@@ -352,12 +353,12 @@ async fn a_follower_asks_behind_the_release_of_one_that_hands_nothing_on() {
     };
     assert!(release.is_release() && is_attempt(ask));
     assert_eq!((release.lane, ask.lane), (Lane::Command, Lane::Command));
-    // The one ahead has left.
+    // The waiter ahead has left.
     assert!(sent.last().is_some_and(is_attempt));
     assert!(sent.iter().any(|sent| sent.is("SUBSCRIBE")));
 }
 
-/// The waiter ahead leaves, so the next one has to hear of its turn from the server.
+/// The waiter ahead leaves, so the server has to notify the next one of its turn.
 #[tokio::test(start_paused = true)]
 async fn a_follower_of_one_that_left_listens_to_the_server() {
     let server = in_a_queue();
@@ -372,7 +373,7 @@ async fn a_follower_of_one_that_left_listens_to_the_server() {
     assert!(sent.iter().any(|sent| sent.is("SUBSCRIBE")), "{sent:#?}");
 }
 
-/// Its future is kept and not polled, so the server gets the lock back and can serve the next one.
+/// The follower's future is kept but not polled, so the lock goes back to the server, which can serve the next waiter.
 #[tokio::test(start_paused = true)]
 async fn a_follower_that_does_not_come_is_passed_over() {
     let server = in_a_queue();
@@ -395,7 +396,7 @@ async fn a_follower_that_does_not_come_is_passed_over() {
         panic!("{released:?}");
     };
     assert_eq!(used.len(), 1, "the place of the absent one ends, too");
-    // It comes, and asks for another place.
+    // The waiter comes back, and asks for another place.
     let asked = server.sent().len();
     tokio::select! {
         biased;
@@ -407,7 +408,7 @@ async fn a_follower_that_does_not_come_is_passed_over() {
     assert!(!used.contains(&holder(again)));
 }
 
-/// A hold that is left has a holder id of its own. The place of a task that had the lock before keeps no one from it.
+/// The hold is left under a new holder id. The used places of earlier tasks must not stay in the queue.
 #[tokio::test(start_paused = true)]
 async fn used_places_go_when_the_hold_is_left_at_the_server() {
     used_places_go(|_| None).await;
@@ -419,8 +420,8 @@ async fn used_places_go_when_the_hold_is_left_by_itself() {
     used_places_go(|owned| Some(owned.fixed_lease(LEASE / 4))).await;
 }
 
-/// The hold passes in memory, and is left for the time that its owner asks for. If there is another guard, that ends by
-/// itself.
+/// The hold passes in memory, and is left at the server for the time that its owner asks for. If there is a second
+/// guard, its share ends by itself.
 async fn used_places_go(other: impl Fn(FairLock) -> Option<FairLock>) {
     let is_keep = |sent: &Sent| sent.words[1] == catalog::KEEP.sha();
     let answer = queue();
@@ -458,8 +459,8 @@ async fn used_places_go(other: impl Fn(FairLock) -> Option<FairLock>) {
     assert_eq!((by, used.len()), (&holder, 1));
 }
 
-/// A guard that is alive at a shutdown keeps its lock at the server, though the call that was granted it first and lost it
-/// to the next task is still there, not polled.
+/// A guard that is alive at a shutdown keeps its lock at the server, even if an unpolled call still exists that was
+/// granted the lock first and lost it to the task of this guard.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_leaves_the_lock_of_a_guard_that_got_it_from_a_call_that_is_not_polled() {
     let answers = queue();

@@ -9,7 +9,7 @@ use crate::testing::{Answer, Scripted, granted};
 
 /// Allocators serve smaller sizes from a cache.
 const COMMAND_BYTES_MAX: usize = 384;
-/// With all features.
+/// The limit with all features.
 const CALL_BYTES_MAX: usize = 3_328;
 const RELEASE_BYTES_MAX: usize = 768;
 

@@ -27,7 +27,7 @@ enum What {
     Take,
     Release,
     Renew,
-    /// Asks for a token for a hold without one.
+    /// A request for a token for a hold without one.
     Token,
     Other,
 }

@@ -212,7 +212,7 @@ async fn a_grant_message_that_is_stale_late_or_none_leads_to_an_attempt() {
     }
 }
 
-/// The message and the answer both report the lock. The result is one hold, with the lease of the answer.
+/// The message and the answer both report the grant. The result is one hold, with the lease of the answer.
 #[tokio::test(start_paused = true)]
 async fn a_grant_message_that_comes_while_it_asks_waits_for_the_answer() {
     let at = MS * 1_000;
@@ -292,7 +292,7 @@ async fn a_token_comes_with_the_grant_message() {
     );
 }
 
-/// The place records what its holder needs besides the lock.
+/// The place records what its waiter needs besides the lock.
 #[tokio::test(start_paused = true)]
 async fn a_place_says_what_its_holder_wants() {
     let place = async |lock: fn(FairLock) -> FairLock| {
@@ -399,7 +399,7 @@ async fn a_grant_message_for_another_holder_is_not_used() {
     let wait = lock.try_lock_for(MS * 12_000);
     let publishing = async {
         tokio::time::sleep(MS * 8_500).await;
-        // Goes to the channel of the first id, which has no listener now.
+        // Goes to the channel of the first id, which has no listener any longer.
         publish(&server, &client, &grant_message(MS * 8_500, MS * 3_000));
     };
     let (got, ()) = tokio::join!(wait, publishing);

@@ -45,7 +45,7 @@ async fn who_has_lost_often_pauses_every_other_time_only() {
     assert_eq!(after_hints(&server), expected.collect::<Vec<_>>());
 }
 
-/// Other clients wait for a message of this one, and go on without it if it comes too late.
+/// Other clients wait for a message of this client, and take its turn if the message comes too late.
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_others_too_does_not_pause() {
     const HINTS: u32 = 24;
@@ -79,12 +79,13 @@ async fn a_subscription_that_is_refused_at_once_is_tried_again_soon() {
     let subscribed = server.times(Lane::Push);
     assert_eq!(subscribed, [0, 125, 375].map(|at| MS * at));
     let asked = attempts(&server.sent()).into_iter().map(|(at, _)| at);
-    // After a message could have been missed, and at the deadline.
+    // The second attempt follows the subscription, because a message could have been missed. The last is at the
+    // deadline.
     let expected = [0, 375, 900].map(|at| MS * at);
     assert_eq!(asked.collect::<Vec<_>>(), expected);
 }
 
-/// Shorter than an answer may take.
+/// The wait is shorter than the time that an answer may take.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_short_time_hears_of_a_release() {
     let server = Scripted::new(|sent| match sent.is("EVALSHA") {
@@ -120,7 +121,7 @@ async fn a_connection_that_is_silent_for_three_polls_is_checked() {
     assert_eq!(asked, expected.map(|at| MS * at), "it asks no more often");
 }
 
-/// As when the slot has moved to another node.
+/// As happens when the slot has moved to another node.
 #[tokio::test(start_paused = true)]
 async fn a_gap_during_a_check_leads_to_another_question() {
     let server = Scripted::new(|sent| match sent.is("EVALSHA") {
@@ -159,8 +160,8 @@ async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
     assert_eq!(asked, expected.collect::<Vec<_>>());
 }
 
-/// How long a call was not polled says nothing about how far away the server is. Others that listen may not come, so a
-/// client that has had its turn waits for them by that.
+/// The time without a poll of the call must not count as distance to the server. That distance decides how long the
+/// client backs off for others, which may not come.
 #[tokio::test(start_paused = true)]
 async fn who_comes_late_to_its_refusal_does_not_back_off_for_that_long() {
     let asked = AtomicUsize::new(0);
@@ -188,7 +189,7 @@ async fn who_comes_late_to_its_refusal_does_not_back_off_for_that_long() {
     }
 }
 
-/// Another attempt would go on from what the script has done, and get the lock.
+/// Another attempt would continue from the state that the script has left, and get the lock.
 #[tokio::test(start_paused = true)]
 async fn a_right_that_a_script_lacks_is_reported_by_the_attempt_that_missed_it() {
     let asked = AtomicUsize::new(0);

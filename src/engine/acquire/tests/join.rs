@@ -64,7 +64,7 @@ async fn readers_that_wait_ask_once() {
     assert_eq!(asked(&server), [What::Read, What::Release]);
 }
 
-/// Each reader has its share before the first of them runs, so the hold is still there for the next.
+/// Each reader has its share before the first reader runs, so the hold is still there for all of them.
 #[tokio::test(start_paused = true)]
 async fn readers_that_wait_ask_once_though_each_leaves_at_once() {
     let (server, client, lock) = scene_where(reads_are_slow);
@@ -167,7 +167,7 @@ async fn an_owner_that_joined_enters_again_and_cannot_write() {
     drop(first);
     others().await;
     assert_eq!(second.hold_count(), 3);
-    // The owner's share is over, so it is a stranger and has to ask.
+    // The share of this owner has ended, so its call has to ask like any other.
     let late = lock.clone().owner(&gone).read().await.unwrap();
     assert_ne!(late.holder_id(), second.holder_id());
     drop(late);
@@ -179,8 +179,7 @@ async fn an_owner_that_joined_enters_again_and_cannot_write() {
     nothing_is_left(&client).await;
 }
 
-/// After the owner entered with another lease, the server counts only that entry. A reader that joined it would still
-/// read when it is released.
+/// Only the share with another lease is left, so a reader cannot join the hold.
 #[tokio::test(start_paused = true)]
 async fn nobody_joins_what_is_left_with_another_lease() {
     let (_, client, lock) = scene();
@@ -197,7 +196,7 @@ async fn nobody_joins_what_is_left_with_another_lease() {
     nothing_is_left(&client).await;
 }
 
-/// No command comes in between: the hold is released, or about to be.
+/// The reader asks when the release has begun and has no answer yet.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_being_released_takes_nobody() {
     let (server, client, lock) = scene_where(|_, what| match what {
@@ -258,14 +257,14 @@ async fn nobody_joins_what_is_over_by_the_clock() {
     nothing_is_left(&client).await;
 }
 
-/// A waiter that is dropped at any moment leaves the hold to the other readers.
+/// A reader that is dropped at any moment leaves the hold to the other readers.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_is_dropped_takes_nothing_along() {
     let (_, client, lock) = scene_where(reads_are_slow);
     let mut head = Box::pin(lock.read());
     assert!(matches!(poll(&mut head).await, Poll::Pending));
     let behind = reader(&lock).await;
-    // The reader that asked is gone. The next one asks, behind the cancellation.
+    // The reader that asked is gone. The next reader asks behind the undoing.
     drop(head);
     others().await;
     tokio::time::sleep(MS * 3).await;
@@ -290,7 +289,7 @@ async fn a_head_that_is_not_polled_holds_up_no_reader() {
     tokio::time::sleep(LEASE / 2).await;
     let guard = got(behind).await;
     assert!(!guard.is_lost());
-    // It is polled again, and its own grant counts if the lease has not ended.
+    // The head is polled again, and its own grant counts if the lease has not ended.
     let own = head.await.unwrap();
     assert!(!own.is_lost());
     drop((guard, own));
@@ -346,7 +345,7 @@ async fn a_token_is_of_the_owner_that_asked_for_it() {
     nothing_is_left(&client).await;
 }
 
-/// A reader with other terms does not wait for a reader that asks for itself and its like.
+/// A reader with other terms does not wait for the leader of a cohort.
 #[tokio::test(start_paused = true)]
 async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
     let (server, client, lock) = scene_where(reads_are_slow);
@@ -370,7 +369,7 @@ async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
     nothing_is_left(&client).await;
 }
 
-/// The server was out of reach. A release that leaves other readers waits until the server says whether it has the
+/// The server was out of reach. A release that leaves other readers waits for the answer whether the server has the
 /// hold.
 #[tokio::test(start_paused = true)]
 async fn a_release_in_doubt_waits_for_the_answer() {
@@ -410,7 +409,7 @@ async fn a_writer_asks_behind_the_release_of_its_readers() {
     nothing_is_left(&client).await;
     let give = What::Release;
     assert_eq!(asked(&server), [What::Read, give, What::Write, give]);
-    // The readers read for longer, so the server must learn that the writer waits.
+    // The readers read for longer, so the writer has to ask the server.
     let reading = lock.read().await.unwrap();
     let second = writer(&lock).await;
     tokio::time::sleep(MS).await;

@@ -54,7 +54,7 @@ fn assert_leaves_the_rest(keep: &Sent, granted_at: Duration) {
     assert!(end >= asked && end <= asked + MS * 2, "{end:?}: {keep:?}");
 }
 
-/// The server has no room, or cannot write to its disk, for a while.
+/// The server has no memory left, or cannot write to its disk, for a while.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_left_as_soon_as_the_server_no_longer_refuses() {
     let (refused_until, at_least) = (MS * 2_500, MS * 5_000);
@@ -214,7 +214,7 @@ async fn who_waits_in_the_same_client_asks_behind_what_is_left() {
     let sent = server.sent();
     let at = sent.iter().position(is_keep).unwrap();
     let (keep, later) = (&sent[at], &sent[at + 1..]);
-    // Other attempts come after its answer.
+    // Attempts on another lane come after its answer.
     let first = later.iter().find(|sent| is_attempt(sent)).unwrap();
     let is_behind = first.lane == keep.lane || first.at >= keep.at + answered_after;
     assert!(is_behind, "{first:?} beside {keep:?}");
@@ -248,7 +248,7 @@ async fn what_a_released_guard_asked_for_is_left_when_the_other_one_is_dropped_i
     assert_leaves_the_rest(last, Duration::ZERO);
 }
 
-/// A writer that asked for it, and a reader of the same owner. Nothing is sent between their ends.
+/// A writer that asked to keep the hold, and a reader of the same owner. No request is sent between their ends.
 #[tokio::test(start_paused = true)]
 async fn what_an_owner_read_last_is_left_as_a_readers() {
     for is_written_last in [false, true] {
@@ -270,7 +270,8 @@ async fn what_an_owner_read_last_is_left_as_a_readers() {
     }
 }
 
-/// A reader that joined asks for it through its owner. Those that are left were handed their shares, and do not come.
+/// A reader that joined asks, through its owner, to keep the hold. The readers that are left were handed their shares,
+/// and do not come.
 #[tokio::test(start_paused = true)]
 async fn what_readers_asked_to_be_left_is_left_by_a_shutdown_though_the_others_have_not_come() {
     let (server, client, lock) = scene_where(reads_are_slow);
@@ -293,7 +294,7 @@ async fn what_readers_asked_to_be_left_is_left_by_a_shutdown_though_the_others_h
     assert_eq!(server.sent().pop().unwrap(), keep, "nothing follows");
 }
 
-/// The server is silent since the guard ended by its `max_hold`. Nothing is asked for again when it is dropped.
+/// The server has been silent since the guard ended by its `max_hold`. The drop of the guard asks for nothing again.
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_left_is_reported_once() {
     let server = Scripted::new(|sent| match sent.lane {

@@ -1,4 +1,4 @@
-//! Tests releases beside a shutdown, and of several holds.
+//! Tests releases during a shutdown, and releases of several holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use crate::multilock::MultiLock;
 use crate::script::{NativePath, catalog};
 use crate::testing::{Answer, Scripted, Sent, done, each, granted};
 
-/// The connection returns just when the client shuts down. The release that waits for it is the only one: another would
-/// find no hold.
+/// The connection comes back just when the client shuts down. Only the release that waited for it is sent: a second one
+/// would find no hold.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_waits_for_a_connection_is_not_sent_again_by_a_shutdown() {
     let releases = AtomicUsize::new(0);
@@ -39,7 +39,7 @@ async fn a_release_that_waits_for_a_connection_is_not_sent_again_by_a_shutdown()
     assert_eq!(sent, 2, "once in vain");
 }
 
-/// One that waits for a connection and one that comes when there is one are polled in any order.
+/// A release that waits for a connection and an attempt that comes when there is one are polled in any order.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_waits_for_a_connection_is_ahead_of_the_next_attempt() {
     let server = Scripted::new(|sent| match sent.is_release() {
@@ -59,7 +59,7 @@ async fn a_release_that_waits_for_a_connection_is_ahead_of_the_next_attempt() {
     assert_eq!(releases, [false, true, false]);
 }
 
-/// Only a keep request concerns a hold that is kept, so a hold that is missing was lost.
+/// Only a keep request is sent for a hold that is kept, so a missing hold was lost.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_to_be_left_is_lost_beside_a_shutdown_too() {
     let server = Scripted::new(|sent| {
@@ -78,7 +78,7 @@ async fn a_hold_that_is_to_be_left_is_lost_beside_a_shutdown_too() {
     shut_down.unwrap();
 }
 
-/// The error names it.
+/// The error names the hold that was missing.
 #[tokio::test(start_paused = true)]
 async fn of_several_holds_only_the_one_that_was_missing_is_lost() {
     let server = Scripted::new(move |sent| match &*sent.words[0] {
@@ -94,7 +94,7 @@ async fn of_several_holds_only_the_one_that_was_missing_is_lost() {
     assert_eq!(error.lock_name(), Some("b"));
 }
 
-/// Those that were released are not asked for again, and the one that is missing still counts as lost.
+/// Holds that were released are not asked for again, and a hold that was missing still counts as lost.
 #[tokio::test(start_paused = true)]
 async fn of_several_holds_only_those_without_a_clear_reply_are_asked_for_again() {
     let asked = AtomicUsize::new(0);
@@ -118,7 +118,7 @@ async fn of_several_holds_only_those_without_a_clear_reply_are_asked_for_again()
     assert_eq!(asked[3..], ["b", "c"]);
 }
 
-/// It may have been executed, so a later one that finds nothing is no loss.
+/// The release may have been executed, so a repeat that finds no hold reports no loss.
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_cannot_be_read_is_no_loss() {
     let strange = [
@@ -146,7 +146,7 @@ async fn a_reply_that_cannot_be_read_is_no_loss() {
     }
 }
 
-/// It is on its way, and nothing else would end it.
+/// The release is under way, and nothing else would end the hold.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_a_release_that_is_handed_over() {
     let late = MS * 10;
@@ -180,7 +180,7 @@ async fn a_release_whose_replies_cannot_be_read_names_its_lock() {
     assert_eq!(error.lock_name(), Some("x"), "{error}");
 }
 
-/// A task drops its guard when it hears of the shutdown: after the shutdown has begun to wait.
+/// A task drops its guard when it is notified of the shutdown, after the shutdown has begun to wait.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_the_release_of_a_guard_that_it_ends() {
     for (answer, is_confirmed) in [
@@ -206,7 +206,7 @@ async fn a_shutdown_waits_for_the_release_of_a_guard_that_it_ends() {
     }
 }
 
-/// Each entry asks for a lease. All have their answers, so nothing can still lengthen it.
+/// Each entry asks for a lease. All requests are answered, so no request can still lengthen the lease.
 #[tokio::test(start_paused = true)]
 async fn a_release_without_an_answer_ends_with_the_lease_however_often_the_lock_was_entered() {
     let is_silent = Arc::new(AtomicBool::new(false));
@@ -233,7 +233,7 @@ async fn a_release_without_an_answer_ends_with_the_lease_however_often_the_lock_
     assert!(waited <= LEASE, "{waited:?}");
 }
 
-/// It runs out with its lease, as after a crash. No other guard's end shortens that.
+/// The hold ends with its lease, as after a crash. The end of another guard does not shorten that.
 #[tokio::test(start_paused = true)]
 async fn what_was_forgotten_stays_when_the_last_guard_ends_by_its_max_hold() {
     for at_least in [None, Some(LEASE / 2)] {
@@ -258,7 +258,7 @@ async fn what_was_forgotten_stays_when_the_last_guard_ends_by_its_max_hold() {
     }
 }
 
-/// One of its locks has to be released, and the other owner's share of the second one stays.
+/// The first lock has to be released. The second stays, because the owner has another share of it.
 #[tokio::test(start_paused = true)]
 async fn a_release_of_several_locks_to_a_silent_server_has_one_bound() {
     let is_silent = Arc::new(AtomicBool::new(false));
@@ -284,7 +284,7 @@ async fn a_release_of_several_locks_to_a_silent_server_has_one_bound() {
     drop(other);
 }
 
-/// It would be repeated for ever, as calls without a limit are.
+/// Otherwise it would be repeated for ever, like a call without a limit.
 #[tokio::test(start_paused = true)]
 async fn a_question_without_an_answer_ends_with_the_client() {
     let server = Scripted::new(|_| Answer::Silence);

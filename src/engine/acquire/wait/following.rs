@@ -1,9 +1,9 @@
 //! Waiters of one client in one queue at the server: the waiter directly behind another may be handed the lock in
 //! memory, and one script keeps the places of all.
 //!
-//! Only a plain request follows another, whose hold is renewed and may end at any time: no fencing token, no replicas,
-//! no minimum hold time and no stay with the client. Invariant: the client's task sends the heartbeats, so a waiter that
-//! is not polled delays no other.
+//! Only a plain request follows another: its hold is renewed and may end at any time, without a fencing token,
+//! replicas, a minimum hold time or a stay with the client. Invariant: the client's task sends the heartbeats, so a
+//! waiter that is not polled delays no other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,12 @@ use crate::engine::hold::protocol::{HolderRef, Protocol};
 use crate::engine::hold::queue::place::RestingPlace;
 use crate::script::{CallBudget, reply};
 
-/// A waiter asks by itself this often, even if its place is kept. Only an attempt renews Redisson's score of the place.
+/// The longest time without an attempt, even if heartbeats keep the place. Only an attempt renews the place's score for
+/// Redisson.
 const ASKS_EVERY: Duration = Duration::from_secs(60);
 
 impl<'a> WaitLoop<'a> {
-    /// Lists this waiter, which rests now with its place at the server.
+    /// Lists this waiter, which now rests with its place at the server.
     pub(super) fn rest_in_queue(&self) -> Option<RestingPlace<'a>> {
         let [request] = self.requests().all else {
             return None;
@@ -53,8 +54,8 @@ impl<'a> WaitLoop<'a> {
             && request.sticky().is_zero()
     }
 
-    /// Notes that the place was kept. Returns until when the waiter need not ask; `None` if it has to ask when its timer
-    /// fires.
+    /// Takes the last heartbeat that kept the place. Returns until when the waiter need not ask. `None` if it has to
+    /// ask when its timer fires.
     pub(super) fn rest_longer(&mut self, resting: Option<&RestingPlace<'_>>) -> Option<Tick> {
         let heartbeat = self.requests().core().timing.heartbeat;
         let kept = resting?.with(|followers, place| followers.take_kept(place, heartbeat))?;
@@ -64,14 +65,14 @@ impl<'a> WaitLoop<'a> {
         if now >= deadline || self.attempt.asked_at.after(ASKS_EVERY) <= now {
             return None;
         }
-        // It does not ask, so it does not learn of another task here that does not take the lock.
+        // A waiter that does not ask does not notice a task of this client that does not take its grant.
         self.requests().core().watch_heads(self.local());
-        // A heartbeat may get no answer before it asks, and its place is kept for longer than that.
+        // The place is kept for longer than this, so one heartbeat may go unanswered.
         Some(kept.sent.after(self.poll_cap() * 2).min(deadline))
     }
 
-    /// Takes the lock that the task ahead handed on, if it did. If that is lost by now, or was withdrawn because this
-    /// task did not come, the place is gone with it.
+    /// Takes the lock that the task ahead handed on, if any. If the hold is lost by now, or was withdrawn because this
+    /// task did not come, the place is lost too.
     pub(super) fn end_rest(
         &mut self,
         resting: Option<Box<RestingPlace<'_>>>,
@@ -91,7 +92,7 @@ impl<'a> WaitLoop<'a> {
     }
 }
 
-/// Begins to send the heartbeats of this queue, if there are enough waiters and no task does so.
+/// Has the client's task send the heartbeats of this queue, if there are enough waiters and it does not do so yet.
 fn send_heartbeats(request: &LockRequest) {
     let begins = (request.local.lock()).with_followers(|followers, _| followers.begin_heartbeats());
     if !begins {
@@ -106,7 +107,7 @@ fn send_heartbeats(request: &LockRequest) {
         Arc::downgrade(&request.core),
         Arc::downgrade(&request.local),
     );
-    // Twice while a place is kept. A waiter whose place was kept asks by itself before the next but one.
+    // Two heartbeats in the time that a place is kept. A waiter without an answer asks by itself in time.
     let (clock, every) = (request.core.clock, request.core.timing.poll_cap * 3 / 2);
     let sending = async move {
         loop {
@@ -127,7 +128,7 @@ fn send_heartbeats(request: &LockRequest) {
     request.core.watchdog.drive_while_needed(sending.boxed());
 }
 
-/// Sends one heartbeat for all these places, and notes the answers.
+/// Sends one heartbeat for all these places, and notes the answer for each.
 async fn send_heartbeat(
     core: &Core,
     local: &LocalLock,

@@ -1,7 +1,7 @@
 //! Lets others come first before a waiter asks: other clients after this client's turn, rivals that were refused less
 //! often, and for a writer the readers of its own client.
 //!
-//! Invariant: each of these waits is bounded, and leaves half of the call's time to ask.
+//! Invariant: each of these waits is bounded, and leaves half of the call's remaining time for attempts.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::engine::acquire::waiter::{Marks, Woken};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 
-/// After this number of refusals in a row, the waiter may pause before every second attempt. If it paused before each,
-/// this client would always come after its rivals.
+/// After this number of refusals in a row, the waiter may pause before every second attempt. With a pause before each
+/// attempt, this client would always come after its rivals.
 const IN_A_ROW_MAX: u32 = 16;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a writer waits for the readers of its own client before it asks. Behind their release it gets the lock in
-/// one round trip. After this time the server has to learn that it waits.
+/// How long a writer waits for the readers of its own client before it asks. Behind their release the writer gets the
+/// lock in one round trip. After this time the server has to learn that a writer waits.
 const READERS_FOR: Duration = Duration::from_millis(1);
 
 impl WaitLoop<'_> {
@@ -35,8 +35,8 @@ impl WaitLoop<'_> {
         (now, false)
     }
 
-    /// Whether to pause before this attempt. If others of this client wait behind, a pause would cost all of them the
-    /// turn that other clients leave to this one.
+    /// Whether to pause before this attempt. Not if others of this client wait behind: a pause would cost all of them
+    /// the turn that other clients leave to this client.
     fn must_pause(&self) -> bool {
         let is_over = |refusals: u32| refusals > IN_A_ROW_MAX && refusals.is_multiple_of(2);
         if self.moves_in_a_row > 0 {
@@ -68,8 +68,7 @@ impl WaitLoop<'_> {
         }
     }
 
-    /// Waits a moment for the readers of this client, which would cause a refusal. False means that the server has to be
-    /// asked.
+    /// Waits a moment for the readers of this client, which would cause a refusal. False if the server has to be asked.
     pub(super) async fn wait_for_readers(&mut self, marks: Marks) -> bool {
         let (request, now) = (self.request(), self.clock().now());
         if request.mode == Mode::Shared || !request.local.lock().grants.is_read(now) {

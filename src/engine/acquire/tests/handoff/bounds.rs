@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Starts tasks that take the lock in turn. Returns the number of commands sent by the time each task had it.
+/// Starts tasks that take the lock in turn. Returns how many commands had been sent when each task got the lock.
 async fn crowd(server: &Arc<Scripted>, client: &Client, tasks: usize, hold: u32) -> Vec<usize> {
     let seen = Arc::<Mutex<Vec<(usize, usize)>>>::default();
     let first = client.lock("x").lock().await.unwrap();
@@ -55,7 +55,7 @@ async fn it_is_handed_off_sixteen_times_in_a_row() {
     let client = Client::over(&server, LEASE);
     let runs = runs(&crowd(&server, &client, 100, 0).await);
     let (last, full) = runs[1..].split_last().unwrap();
-    // The task that asks the server, and sixteen more.
+    // The task that asks the server, and sixteen hand-offs.
     assert!(full.iter().all(|run| *run == 17), "{runs:?}");
     assert!(runs[0] <= 16 && *last <= 17, "{runs:?}");
     nothing_is_left(&client).await;
@@ -72,7 +72,7 @@ async fn it_is_handed_off_for_five_milliseconds_in_a_row() {
     nothing_is_left(&client).await;
 }
 
-/// A lock that is held for longer than that is handed off at most once.
+/// A lock that is held for longer than a turn lasts is handed off at most once.
 #[tokio::test(start_paused = true)]
 async fn a_long_hold_is_handed_off_at_most_once() {
     let server = generous(|_, _| None);
@@ -82,7 +82,8 @@ async fn a_long_hold_is_handed_off_at_most_once() {
     nothing_is_left(&client).await;
 }
 
-/// If another process waits, each share of turns is followed by a pause for it to ask, while it comes.
+/// If another process waits, a pause follows each turn, so that the process can ask. It ends if the process does not
+/// ask.
 #[tokio::test(start_paused = true)]
 async fn others_who_listen_get_the_time_to_ask() {
     let server = generous(|_, what| {
@@ -123,7 +124,7 @@ async fn again_and_again(pause: Duration) -> Duration {
     took
 }
 
-/// A task that pauses has no turns in a row: others could ask in between.
+/// A task that pauses takes no turns in a row, because others can ask in between.
 #[tokio::test(start_paused = true)]
 async fn one_task_that_pauses_does_not_back_off() {
     let took = again_and_again(3 * MS).await;

@@ -39,7 +39,7 @@ async fn tokens_grow_from_task_to_task() {
     nothing_is_left(&client).await;
     let asked = takes(&server).len();
     assert!(asked < 8, "in memory otherwise: {asked}");
-    // The server's next token is later than all that it set aside.
+    // The server's next token is larger than all tokens that it set aside.
     let guard = fenced.lock().await.unwrap();
     assert!(token(&guard) > last);
     drop(guard);
@@ -51,7 +51,7 @@ async fn tokens_grow_from_task_to_task() {
     nothing_is_left(&client).await;
 }
 
-/// A re-entry gets a later token from the server than those set aside, which are then not used.
+/// A re-entry gets a later token from the server than the tokens set aside. After that these tokens are not used.
 #[tokio::test(start_paused = true)]
 async fn tokens_set_aside_are_not_used_after_a_later_one() {
     let server = generous(|_, _| None);
@@ -85,7 +85,7 @@ async fn tokens_set_aside_are_not_used_after_a_later_one() {
     nothing_is_left(&client).await;
 }
 
-/// Not even a token that went to a waiter which did not take it.
+/// Not even a token of a waiter that did not take its hand-off.
 #[tokio::test(start_paused = true)]
 async fn no_token_is_given_twice() {
     let server = generous(|_, _| None);

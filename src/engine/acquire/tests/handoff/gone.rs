@@ -1,4 +1,4 @@
-//! Tests a hand-off that no task accepts: the next task gets it, or nothing is left.
+//! Tests a hand-off that no task accepts: the next task gets the lock, or it is released.
 
 use super::*;
 /// After any poll of the waiter with the hand-off, dropping it passes the hold to the next waiter.
@@ -81,7 +81,7 @@ async fn the_end_of_a_wait_at_the_same_moment() {
         let next = waiter(client.lock("x")).await;
         give.await.unwrap();
         for timed in [early, late].into_iter().flatten() {
-            // It may or may not have got the lock, and nothing is lost.
+            // The task may or may not have got the lock. Either way the next task gets it.
             timed.await.unwrap();
         }
         drop(got(next).await);
@@ -131,7 +131,7 @@ async fn a_forced_unlock_meanwhile_takes_it_from_the_next() {
     nothing_is_left(&client).await;
 }
 
-/// A future that is kept but not polled keeps others out for one lease at most.
+/// A future that is kept but not polled excludes others for one lease at most.
 #[tokio::test(start_paused = true)]
 async fn nobody_renews_an_unclaimed_hold() {
     let server = generous(|_, _| None);
@@ -147,7 +147,7 @@ async fn nobody_renews_an_unclaimed_hold() {
     guard.release().await.unwrap();
     tokio::time::sleep(LEASE / 2).await;
     assert!(!whats(&server).contains(&What::Renew));
-    // Once taken, the hold is renewed at once, because the renewal is overdue.
+    // When the hold is taken, it is renewed at once, because the renewal is overdue.
     let Poll::Ready(Ok(taken)) = poll(&mut given).await else {
         panic!("it is there");
     };

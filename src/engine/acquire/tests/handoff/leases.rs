@@ -212,7 +212,7 @@ async fn those_who_want_several_are_not_passed_by() {
 #[tokio::test(start_paused = true)]
 async fn what_is_wanted_on_other_terms() {
     let server = generous(|sent, _| {
-        // Confirms that a replica has it.
+        // Confirms that a replica has the hold.
         sent.is("WAIT").then_some(Answer::Value(Value::Int(1)))
     });
     let client = Client::over(&server, LEASE);
@@ -234,7 +234,7 @@ async fn what_is_wanted_on_other_terms() {
     }
 }
 
-/// A writer hands off to the next writer or to readers, and the last of the readers to the writer behind them.
+/// A writer hands the lock off to the next writer or to readers, and the last of the readers to the writer behind them.
 #[tokio::test(start_paused = true)]
 async fn what_is_to_be_read() {
     let server = generous(|sent, what| {
@@ -264,7 +264,7 @@ async fn what_is_to_be_read() {
         task.await.unwrap();
     }
     nothing_is_left(&client).await;
-    // The first task acquires it, and the last releases it.
+    // The first task acquires the lock, and the last one releases it.
     let sent = server.sent();
     let scripts = sent.iter().filter(|sent| sent.is("EVALSHA"));
     assert_eq!(scripts.count(), 2, "{sent:?}");

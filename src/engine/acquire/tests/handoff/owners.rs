@@ -20,7 +20,7 @@ async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
     drop(guard);
     let first = got(first).await;
     assert_eq!(*first.owner(), next);
-    // It enters although it waits behind a stranger.
+    // The second task enters although it waits behind a task of another owner.
     let second = got(second).await;
     assert_eq!(second.hold_count(), 2);
     let third = lock(&next).try_lock().await.unwrap().expect("its own");
