@@ -1,19 +1,19 @@
 -- uses: count_at, server_ms, end_round
 --[[
-  barrier_arrive: come to a barrier, or say that one still waits there; and end the round if all have come, or one died.
-  KEYS[1]  parties   STRING  how many parties a round has; there while one waits
-  KEYS[2]  arrivals  ZSET    party -> server ms until which it lives unless it says more
-  KEYS[3]  over      STRING  what became of the round of this party
+  barrier_arrive: join a round of a barrier, or renew the lease there; end the round if all have come or one has died.
+  KEYS[1]  parties   STRING  how many parties a round has; exists while a party waits
+  KEYS[2]  arrivals  ZSET    party -> server ms at which its lease ends
+  KEYS[3]  over      STRING  the outcome of this party's round
   ARGV[1]  party     new for each call
   ARGV[2]  parties
   ARGV[3]  lease_ms
-  ARGV[4]  prefix    of the third key, before the party; those of the others are made of it
-  ARGV[5]  kept_ms   for how long it is known what became of the round
+  ARGV[4]  prefix    the third key without the party; the keys of other parties are made from it
+  ARGV[5]  kept_ms   for how long outcomes are kept
   ARGV[6]  channel   where parties listen
   ARGV[7]  publish   PUBLISH or SPUBLISH
-  ARGV[8]  again     1: the server has said before that the party waits
-  ARGV[i]  gone      from 9 on, parties of this client that leave, none or more: they do not count beside this one
-  Reply    how many wait, with this one | minus the number of parties that those who wait have said
+  ARGV[8]  again     1: an earlier reply said that the party waits
+  ARGV[i]  gone      from 9 on, parties of this client that leave, if any; they do not count in this round
+  Reply    how many wait, with this one | minus the number of parties that the waiting ones declared
            `leads` all came, this one last | `passed` all came | `died:party` | `left:party` broken by that party
 ]]
 local over = redis.call('GET', KEYS[3])
@@ -25,12 +25,11 @@ local round = {
   parties = KEYS[1], arrivals = arrivals, over = ARGV[4], kept_ms = ARGV[5], channel = ARGV[6], publish = ARGV[7]
 }
 local now, waits = server_ms(), redis.call('ZSCORE', arrivals, party)
--- The server knows no longer what became of its round, and it must not count in a later one.
+-- The server no longer knows the outcome of this party's round, and the party must not count in a later one.
 if ARGV[8] == '1' and not waits then return 'died:' .. party end
--- A full server accepts this write, which changes nothing, and all later ones after it: a party that waits
--- already waits on.
+-- A full server accepts this write, which changes nothing, and after it all later ones. So a waiting party stays.
 if waits then redis.pcall('ZREM', arrivals, '') end
--- As barrier_leave, whose calls for them may come behind this one.
+-- As barrier_leave, whose calls for these parties may arrive after this one.
 local gone = 0
 for i = 9, #ARGV do
   gone = gone + redis.call('ZREM', arrivals, ARGV[i])
@@ -58,7 +57,7 @@ if count >= wanted then
   end_round(round, party, 'passed')
   return 'leads'
 end
--- Outlasts the lease of each party: all of them ask at least once a second.
+-- Outlasts the lease of each party, because all parties ask at least once a second.
 local kept_ms = ARGV[3] + ARGV[5]
 redis.call('PEXPIRE', arrivals, kept_ms)
 redis.call('SET', KEYS[1], ARGV[2], 'PX', kept_ms)

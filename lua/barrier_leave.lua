@@ -1,16 +1,16 @@
 -- uses: end_round
 --[[
-  barrier_leave: wait at a barrier no longer.
-  KEYS[1]  parties   STRING  how many parties a round has; there while one waits
-  KEYS[2]  arrivals  ZSET    party -> server ms until which it lives unless it says more
-  KEYS[3]  over      STRING  what became of the round of this party
+  barrier_leave: stop waiting at a barrier.
+  KEYS[1]  parties   STRING  how many parties a round has; exists while a party waits
+  KEYS[2]  arrivals  ZSET    party -> server ms at which its lease ends
+  KEYS[3]  over      STRING  the outcome of this party's round
   ARGV[1]  party
   ARGV[2]  breaks    1: the round is broken for all; 0: the others wait on
-  ARGV[3]  prefix    of the third key, before the party
-  ARGV[4]  kept_ms   for how long it is known what became of the round
+  ARGV[3]  prefix    the third key without the party
+  ARGV[4]  kept_ms   for how long outcomes are kept
   ARGV[5]  channel   where parties listen
   ARGV[6]  publish   PUBLISH or SPUBLISH
-  Reply    `left:` and this party | what became of the round before, as of barrier_arrive
+  Reply    `left:` and this party | the earlier outcome of the round, as of barrier_arrive
 ]]
 local over = redis.call('GET', KEYS[3])
 if over then return over end

@@ -1,5 +1,5 @@
 --[[
-  fair_acquire: take the lock for a holder when it is its turn.
+  fair_acquire: take the lock for a holder, if it is the holder's turn.
   KEYS[1]  lock        HASH    holder -> hold count, one field while held
   KEYS[2]  queue       LIST    waiters, the next one first
   KEYS[3]  timeouts    ZSET    waiter -> server ms until which Redisson keeps it
@@ -8,7 +8,7 @@
   ARGV[1]  holder
   ARGV[2]  lease_ms   lease from now; a longer one that already runs is kept
   ARGV[3]  tokens     1: a fencing token with the grant
-  ARGV[4]  heartbeat  ms for which a place in the queue is kept from now; 0 takes no place
+  ARGV[4]  heartbeat  ms for which its place in the queue is kept from now; 0: it takes no place
   ARGV[5]  on_turn    wake | grant | grant_fenced: what it wants on its turn; see mark_place
   ARGV[6]  channel    where waiters listen, before :waiter
   ARGV[7]  publish    PUBLISH or SPUBLISH
@@ -47,7 +47,7 @@ if ARGV[3] == '1' then
   token, stays = next_token(KEYS[5])
   if type(token) ~= 'string' then return token end
 end
--- Before the grant: a user without the right to it gets none.
+-- Before the grant, so that a user without the right to the queue gets no lock.
 if head then fair_dequeue(queue, timeouts, alive, holder) end
 local refused = grant(lock, holder, lease, remaining)
 if refused then return refused end

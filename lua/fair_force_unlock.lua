@@ -1,7 +1,7 @@
 -- uses: exclusive_lease, fair_handover, fair_leave
 --[[
-  fair_force_unlock: end the hold, whoever has it, or that of this holder, and hand the lock over to the head of
-  the queue. A holder that only waits is taken out of the queue.
+  fair_force_unlock: end the hold of any holder, or of this holder, and hand the lock over to the head of the queue.
+  A holder that only waits is removed from the queue.
   KEYS[1]  lock      HASH    holder -> hold count, one field while held
   KEYS[2]  queue     LIST    waiters, the next one first
   KEYS[3]  timeouts  ZSET    waiter -> server ms until which Redisson keeps it
@@ -10,8 +10,8 @@
   ARGV[1]  channel    where waiters listen, before :waiter
   ARGV[2]  publish    PUBLISH or SPUBLISH
   ARGV[3]  retention  ms for which the counter of the tokens is kept; 0: for ever
-  ARGV[4]  holder     nobody else's hold or place is ended; none: anybody's hold
-  Reply    1 it was held, or waited for, and is no more by that holder | 0 it was not
+  ARGV[4]  holder     the only holder whose hold or place is ended; none: any holder
+  Reply    1 the hold or place is ended | 0 there was none
 ]]
 local lock, holder = KEYS[1], ARGV[4]
 local q = {

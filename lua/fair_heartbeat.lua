@@ -12,7 +12,7 @@
   ARGV[4]  retention  ms for which the counter of the tokens is kept; 0: for ever
   ARGV[i]  waiter     from 5
   Reply    for each waiter: until when its place is kept now, in server ms
-           -1 its place is as it was, and it has to ask by itself
+           -1 its place is unchanged, and it has to ask by itself
            0 it has no place
 ]]
 local q = {

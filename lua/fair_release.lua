@@ -1,6 +1,6 @@
 -- uses: fair_release_hold
 --[[
-  fair_release: end a hold and hand the lock over to the head of the queue, or take a holder that only waits out of
+  fair_release: end a hold and hand the lock over to the head of the queue, or remove a holder that only waits from
   the queue.
   KEYS[1]  lock        HASH    holder -> hold count, one field while held
   KEYS[2]  queue       LIST    waiters, the next one first
@@ -12,7 +12,7 @@
   ARGV[3]  publish    PUBLISH or SPUBLISH
   ARGV[4]  retention  ms for which the counter of the tokens is kept; 0: for ever
   ARGV[i]  used       from 5: waiters that had the lock under this hold; they leave the queue
-  Reply    how many connections received that it is theirs, or their turn
+  Reply    how many connections received the message that the lock is theirs, or that it is their turn
            -1 neither held nor waited for
 ]]
 local q = {

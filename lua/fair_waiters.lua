@@ -1,6 +1,6 @@
 -- uses: read_place
 --[[
-  fair_waiters: who waits for the lock, the next one first.
+  fair_waiters: the waiters for the lock, the next one first.
   KEYS[1]  lock   HASH  holder -> hold count; only its name is read
   KEYS[2]  queue  LIST  waiters, the next one first
   KEYS[3]  alive  ZSET  waiter of ours -> until when its place is kept; see mark_place

@@ -1,16 +1,16 @@
 -- uses: not_held
 --[[
-  keep: leave a hold of a lock of one holder that was released too early until its time is over, under a
-  holder id of its own. No guard has that one, so the lease may become shorter, too.
+  keep: leave a hold that was released early until its time is over, under a new holder id, which no guard has. The
+  lease may become shorter. For locks with one holder.
   KEYS[1]  lock          HASH  holder -> hold count, one field while held
   KEYS[2]  queue         LIST  waiters, the next one first; only of a fair lock
   ARGV[1]  holder
-  ARGV[2]  kept_as       the holder id it has from now on
-  ARGV[3]  remaining_ms  the lease it has from now
+  ARGV[2]  kept_as       the holder id of the hold from now on
+  ARGV[3]  remaining_ms  its lease from now
   ARGV[4]  channel       where waiters listen; of a fair lock, before :waiter
   ARGV[5]  publish       PUBLISH or SPUBLISH
-  Reply    how many connections received that the lock is free sooner than they were told; 0 also if it was left
-           before | -1 not held by this holder
+  Reply    how many connections received the message that the lock will be free sooner than they were told; 0 also
+           for a repeat | -1 not held by this holder
 ]]
 local lock, kept_as, remaining, channel = KEYS[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if redis.call('HEXISTS', lock, ARGV[1]) == 0 then
@@ -19,16 +19,16 @@ if redis.call('HEXISTS', lock, ARGV[1]) == 0 then
   return not_held(lock)
 end
 local before = redis.call('PTTL', lock)
--- An operator took its lease away.
+-- There is no lease: an operator removed it.
 if before < 0 then before = math.huge end
 -- A full server accepts this write, and all later ones after it.
 redis.call('PEXPIRE', lock, remaining)
 redis.call('HSET', lock, kept_as, '1')
 redis.call('HDEL', lock, ARGV[1])
--- The longest time after which a waiter of ours asks by itself. Until then the next one in a queue may know only of
--- the lease of an earlier holder.
+-- The longest time between two requests of a waiter of ours. Until its next request, the first waiter in a queue may
+-- know only the lease of an earlier holder.
 local poll_ms_max = 1000
--- A waiter of Redisson's sleeps for the lease that it was told.
+-- If the lease has become shorter, waiters are notified: a waiter of Redisson sleeps for the lease that it was told.
 if before <= remaining and not (KEYS[2] and remaining < poll_ms_max) then return 0 end
 if KEYS[2] then
   local next_one = redis.pcall('LINDEX', KEYS[2], 0)

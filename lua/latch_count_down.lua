@@ -5,11 +5,11 @@
   KEYS[2]  done       STRING  the call that counted for this id
   KEYS[3]  opened     STRING  the call that opened it last
   ARGV[1]  call       an id of this call
-  ARGV[2]  done_ms    for how long the id counts no second time
-  ARGV[3]  opened_ms  for how long those who wait can see that it was open
+  ARGV[2]  done_ms    for how long the id does not count again
+  ARGV[3]  opened_ms  for how long waiters can see that it was open
   ARGV[4]  channel    where waiters listen
   ARGV[5]  publish    PUBLISH or SPUBLISH
-  Reply    the call that opened it last, before this call has counted; empty if nobody did lately
+  Reply    counted; the call that opened it last before this, empty if none did lately
            1 an earlier run of this call has counted | 0 the id had counted before, or the latch is open
 ]]
 local latch, done, call = KEYS[1], KEYS[2], ARGV[1]
@@ -21,7 +21,7 @@ if not count or count <= 0 or not redis.call('SET', done, call, 'NX', 'PX', ARGV
 end
 local opened = redis.pcall('GET', KEYS[3])
 local left = redis.pcall('INCRBY', latch, '-1')
--- A user without the right to it: the id has not counted.
+-- The user lacks the right to INCRBY: the id has not counted.
 if type(left) == 'table' then
   redis.call('DEL', done)
   return left

@@ -1,11 +1,11 @@
 -- uses: count_at, open_latch
 --[[
-  latch_delete: open a latch, however many count-downs are left.
+  latch_delete: open a latch, no matter how many count-downs are left.
   KEYS[1]  latch      STRING  how many count-downs are left; absent while it is open
   KEYS[2]  opened     STRING  the call that opened it last
-  KEYS[3]  done       STRING  there once this call has opened it
+  KEYS[3]  done       STRING  exists once this call has opened it
   ARGV[1]  call       an id of this call
-  ARGV[2]  opened_ms  for how long those who wait can see that it was open
+  ARGV[2]  opened_ms  for how long waiters can see that it was open
   ARGV[3]  channel    where waiters listen
   ARGV[4]  publish    PUBLISH or SPUBLISH
   Reply    1 this call has opened it | 0 it was open before

@@ -1,8 +1,8 @@
 -- uses: count_at
 --[[
-  latch_init: close an open latch, until it was counted down so many times.
+  latch_init: close an open latch, with a number of count-downs.
   KEYS[1]  latch    STRING  how many count-downs are left; absent while it is open
-  KEYS[2]  call     STRING  there once this call has closed it
+  KEYS[2]  call     STRING  exists once this call has closed it
   ARGV[1]  count    at least 1
   ARGV[2]  kept_ms  for how long this call is known
   ARGV[3]  channel  where waiters listen

@@ -1,15 +1,15 @@
 --[[
-  leader_proclaim: write what the leader of an election says, if it still leads.
+  leader_proclaim: write the value that the leader of an election proclaims, if it still leads.
   KEYS[1]  lock     HASH  holder -> hold count, one field while held
-  KEYS[2]  leader   HASH  id, token, value and version of what the leader said last
+  KEYS[2]  leader   HASH  id, token, value and version of the last proclamation
   ARGV[1]  holder
-  ARGV[2]  token    the fencing token of the leader: of two with one holder, the later one has the larger token
+  ARGV[2]  token    the fencing token of the leader; of two terms of one holder, the later has the larger token
   ARGV[3]  version  of the value, counted by the leader
   ARGV[4]  value
   ARGV[5]  kept_ms  for how long the value is kept unless it is written again
   ARGV[6]  channel  where observers listen
   ARGV[7]  publish  PUBLISH or SPUBLISH
-  Reply    1 this value or a later one is there | 0 it leads no longer
+  Reply    1 this value or a later one is stored | 0 it leads no longer
 ]]
 local leader, holder, token, version = KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if redis.call('HEXISTS', KEYS[1], holder) == 0 then return 0 end

@@ -3,7 +3,7 @@
   KEYS[i]  of each member: lock; unless it is plain, token; of a fair one then queue, timeouts, alive;
            of a read or write side then waiting; each as in the script of its kind
   ARGV[1]  publish     PUBLISH or SPUBLISH
-  ARGV[2]  queued      the member it was refused by last and may be queued at, from 1; 0 none
+  ARGV[2]  queued      the member that refused last, where the caller may be queued, from 1; 0: none
   ARGV[3]  retention   ms for which the counters of tokens are kept; 0: for ever
   ARGV[4]  lease_ms    of each plain member
   ARGV[i]  of each member: if it is plain, holder; else kind (reentrant | fair | read | write), holder,
@@ -13,19 +13,18 @@
            {member, remaining_ms} held elsewhere, or not its turn; it is queued there and nowhere else
 ]]
 -- 1. Read the members from KEYS and ARGV.
--- 2. Look at each in order, and write nothing. At the first that refuses: leave the queue of the one that
---    refused last, if it was another, and queue here instead. So a caller waits in one queue at most: while
---    it is the first of one and waits in another it would keep others out for nothing.
--- 3. All can be had. Read the next token of each that wants one: the last thing that can be refused
+-- 2. Look at each in order, and write nothing. At the first that refuses: leave the queue of the member that
+--    refused last, if that was another, and queue here instead. So a caller waits in one queue at most. As the first
+--    of one queue that waits in another, it would keep others out for nothing.
+-- 3. If all can be granted, read the next token of each that wants one. After this, nothing can be refused
 --    without a trace.
--- 4. Leave the queues it is the head of. Still before the first grant: a user who lacks the right to that
---    gets none.
+-- 4. Leave the queues whose head the caller is. Before the first grant, so that a user who lacks the right
+--    gets no lock.
 -- 5. Grant all of them, and store their tokens.
--- An error says which member it is about, as far as one is known. After the first grant there is none that
--- says that nothing was done.
--- 6. All of that only if need be: where all members are plain and free, they are granted.
+-- An error names its member, if that is known. After the first grant no error says that nothing was done.
+-- If all members are plain and free, they are granted at once, without these steps.
 local publish, queued, count = ARGV[1], tonumber(ARGV[2]), #KEYS
--- One of another kind has more arguments than keys.
+-- A member of another kind has more arguments than keys.
 if #ARGV == 4 + count and redis.pcall('EXISTS', unpack(KEYS)) == 0 then
   local lease = ARGV[4]
   for i, lock in ipairs(KEYS) do
@@ -61,7 +60,7 @@ while ARGV[arg] do
     arg, key = arg + 7, key + 2
   end
   if kind == 'fair' then
-    -- It has no `token`: who leaves this queue hands over no lock with a token, but wakes the next one.
+    -- Without `token`: a caller that leaves this queue hands over no fenced lock, but wakes the next waiter.
     m.queue, m.timeouts, m.alive, m.publish = KEYS[key], KEYS[key + 1], KEYS[key + 2], publish
     key = key + 3
   elseif kind == 'read' or kind == 'write' then
@@ -100,7 +99,7 @@ end
 local function enter_queue(m)
   if not m.heartbeat or m.heartbeat == 0 then return end
   if m.kind == 'fair' then
-    -- One lock is no use without the others, so it is not handed one.
+    -- The caller is handed no lock alone, because one lock is no use without the others.
     fair_enqueue(m, m.holder, m.heartbeat, 'wake', m.remaining)
   elseif m.waiting then
     rw_wait(m.waiting, m.holder, m.heartbeat, m.kind)
@@ -126,7 +125,7 @@ end
 
 for i, m in ipairs(members) do
   local looked, why = true, nil
-  -- A plain one that is free is all there is to see.
+  -- A free plain member needs no further look.
   if m.kind ~= 'plain' or redis.call('PTTL', m.lock) ~= -2 then
     looked, why = pcall(member_refusal, m)
   end

@@ -8,8 +8,7 @@
            holds something else
 ]]
 local publish, reply, arg, member = ARGV[1], {}, 2, 0
--- Plain ones that are held, as they are most often, before the pieces that are not needed for them. What
--- `release_hold` does.
+-- The usual case, plain members that are held, before the pieces that it does not need. As `release_hold` does.
 while ARGV[arg] == 'plain' and redis.pcall('HDEL', KEYS[member + 1], ARGV[arg + 1]) == 1 do
   member = member + 1
   reply[member] = tonumber(redis.pcall(publish, ARGV[arg + 2], '0')) or 0
@@ -18,8 +17,8 @@ end
 if not ARGV[arg] then return reply end
 -- uses: error_text, release_hold, fair_release_hold, rw_release_hold, tell
 local failed, key = nil, member + 1
--- The failure of one keeps no other from being released. A key that holds something else is no hold of
--- ours.
+-- The failure of one member does not stop the release of the others. A key that holds something else is no hold
+-- of ours.
 local function release_member(member, release, ...)
   local done, receivers = pcall(release, ...)
   if not done then
@@ -39,7 +38,7 @@ while ARGV[arg] do
   local kind, holder, channel, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], KEYS[key]
   arg, key = arg + 3, key + 1
   if kind == 'plain' then
-    -- What `release_hold` does, without the cost of a call that may fail.
+    -- As `release_hold` does, without the cost of `pcall`.
     if redis.pcall('HDEL', lock, holder) == 1 then
       reply[member] = tonumber(redis.pcall(publish, channel, '0')) or 0
     else

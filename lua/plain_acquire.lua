@@ -5,7 +5,7 @@
   KEYS[2]  holds     HASH    holder -> how many it took; only ours
   ARGV[1]  holder    new for each call
   ARGV[2]  count     how many it takes
-  ARGV[3]  declared  how many a semaphore that is not there has; empty: it is not made
+  ARGV[3]  declared  the number of permits with which a missing semaphore is made; empty: it is not made
   ARGV[4]  holds_ms  for how long the server knows who took permits
   ARGV[5]  channel   where waiters listen
   ARGV[6]  publish   PUBLISH or SPUBLISH
@@ -16,7 +16,7 @@ if redis.call('HEXISTS', holds, ARGV[1]) == 1 then return 1 end
 local available = count_at(permits)
 if type(available) == 'table' then return available end
 if not available and ARGV[3] ~= '' then
-  -- Taken of a semaphore that is gone: they are not added to this one.
+  -- These permits belong to a semaphore that is gone, and must not be returned to the new one.
   redis.call('DEL', holds)
   available = tonumber(ARGV[3])
   redis.call('SET', permits, ARGV[3])

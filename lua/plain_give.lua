@@ -1,8 +1,8 @@
 -- uses: count_at
 --[[
-  plain_give: add permits to a semaphore that somebody else took, or that are new.
+  plain_give: add permits to a semaphore: new ones, or ones that another holder took.
   KEYS[1]  permits  STRING  how many are available
-  KEYS[2]  call     STRING  there once this call has added them
+  KEYS[2]  call     STRING  exists once this call has added them
   ARGV[1]  count
   ARGV[2]  kept_ms  for how long this call is known
   ARGV[3]  channel  where waiters listen

@@ -1,11 +1,11 @@
 -- uses: counter_stays
 --[[
-  purge_token: remove the fencing counter of a lock that has given no token for long, for operators.
+  purge_token: remove the fencing counter of a lock that has not been used for long, for operators.
   KEYS[1]  token      STRING  last fencing token
-  KEYS[i]  in use     the locks that count with it, and where those are noted that wait for them
-  ARGV[1]  unused_us  by the server's clock, the least time since the last token
+  KEYS[i]  in use     the locks with this counter, and the keys that note their waiters
+  ARGV[1]  unused_us  the least time since the last token, by the server's clock
   ARGV[2]  numsub     NUMSUB or SHARDNUMSUB
-  ARGV[i]  channel    where those listen that wait for these locks
+  ARGV[i]  channel    where waiters for these locks listen
   Reply    1 it is removed | 0 there is none | -1 a token was given since | -2 a lock is held or waited for
            -3 it stays: Redisson counts too, or it is ahead of the server's clock
 ]]

@@ -10,7 +10,7 @@ local last = counter_of(KEYS[1], redis.call('GET', KEYS[1]) or '0')
 if type(last) ~= 'number' then return last end
 local token = tonumber(ARGV[1])
 if last < token then
-  -- A counter that stays still shows that it does.
+  -- The number of a counter that is kept for ever must still show that.
   if counter_stays(last) and not counter_stays(token) then token = token + 1 end
   keep_token(KEYS[1], string.format('%.0f', token), 0, ARGV[2], counter_stays(token))
 end

@@ -7,7 +7,7 @@
   ARGV[1]  holder
   ARGV[2]  lease_ms   lease from now; a longer one that already runs is kept
   ARGV[3]  tokens     1: a fencing token with the grant
-  ARGV[4]  heartbeat  ms for which it is noted that it waits; 0 does not wait
+  ARGV[4]  heartbeat  ms for which it is noted as waiting; 0: it does not wait
   ARGV[5]  waited_ms  how long it has waited
   ARGV[6]  retention  ms for which the counter of the tokens is kept; 0: for ever
   Reply    nil held now | text held now, with this token

@@ -1,11 +1,11 @@
 --[[
-  recall: tell the clients that hold a lock that somebody waits for it.
-  KEYS[1]  lock     HASH  holder -> hold count, and what else a lock of its kind has
+  recall: notify the clients that hold a lock that a waiter wants it.
+  KEYS[1]  lock     HASH  holder -> hold count, and other fields of its kind
   ARGV[1]  channel  of each client, before its uuid
   ARGV[2]  publish  PUBLISH: a client has one channel for locks of all slots
-  Reply    how many connections received it here | -1 the user may not publish it
+  Reply    how many connections to this server received it | -1 the user may not publish
 ]]
--- With more readers, the others are recalled when a later call draws them.
+-- A random choice. Further holders are recalled when a later call chooses them.
 local holders_max = 64
 local received = 0
 for _, field in ipairs(redis.call('HRANDFIELD', KEYS[1], holders_max)) do

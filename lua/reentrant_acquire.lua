@@ -6,7 +6,7 @@
   ARGV[2]  lease_ms   lease from now; a longer one that already runs is kept
   ARGV[3]  tokens     how many fencing tokens come with the grant
   ARGV[4]  retention  ms for which their counter is kept; 0: for ever
-  Reply    nil held now | text held now, with this token and those that follow
+  Reply    nil held now | text held now, with this token and the spare ones after it
            remaining_ms held elsewhere
 ]]
 -- Frequent cases come before the pieces that they do not need: each function that a script defines costs time.

@@ -1,10 +1,10 @@
 -- uses: exclusive_lease
 --[[
-  reentrant_force_unlock: free the lock, whoever holds it, or if this holder does.
+  reentrant_force_unlock: end the hold of any holder, or of this holder.
   KEYS[1]  lock     HASH  holder -> hold count, one field while held
   ARGV[1]  channel  where waiters listen
   ARGV[2]  publish  PUBLISH or SPUBLISH
-  ARGV[3]  holder   nobody else's hold is ended; none: anybody's
+  ARGV[3]  holder   the only holder whose hold is ended; none: any holder
   Reply    1 it was held and is free now | 0 it was free, or not held by this holder
 ]]
 -- Fails, before anything is written, if the key holds something else: a holder's name may be anything.

@@ -1,6 +1,6 @@
 -- uses: exclusive_lease
 --[[
-  reentrant_inspect: who holds the lock, how often, and for how long still.
+  reentrant_inspect: the holder of the lock, its hold count, and its remaining lease.
   KEYS[1]  lock  HASH  holder -> hold count, one field while held
   Reply    {} free | {holder, hold_count, remaining_ms}
 ]]

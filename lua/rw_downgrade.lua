@@ -7,7 +7,7 @@
   ARGV[2]  lease_ms  lease to keep at least
   ARGV[3]  channel   where waiters listen
   ARGV[4]  publish   PUBLISH or SPUBLISH
-  Reply    how many connections received that others may enter; 0 also if it reads already | -1 not held
+  Reply    how many connections received the message that others may enter; 0 also if it reads already | -1 not held
 ]]
 local lock, holder = KEYS[1], ARGV[1]
 local writer = holder .. ':write'
@@ -17,9 +17,9 @@ if not held[2] then
   if held[1] then return 0 end
   return not_held(lock)
 end
--- It keeps the lease that it had, which a renewal under way may have lengthened.
+-- The hold keeps its lease, which a renewal under way may have lengthened.
 local lease = math.max(redis.call('PTTL', lock), tonumber(ARGV[2]))
--- First: it is a write that a full server accepts, and after it the others too.
+-- First, because a full server accepts this write, and after it the others.
 redis.call('PEXPIRE', lock, lease)
 redis.call('SET', read_timeout(lock, holder, 1), '1', 'PX', lease)
 redis.call('HSET', lock, holder, '1', 'mode', 'read')

@@ -1,14 +1,14 @@
 -- uses: rw_mode, read_timeout, tell, rw_release_hold
 --[[
-  rw_force_unlock: end all holds of one side, whoever has them, or all that this holder has. A holder that only
-  waits is taken out of those who wait.
+  rw_force_unlock: end all holds of one side, or all holds of this holder. A holder that only waits is removed
+  from the waiters.
   KEYS[1]  lock     HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
   KEYS[2]  waiting  ZSET  waiter of ours -> see rw_wait; only with a holder
   ARGV[1]  mode     read | write: the side; of a holder both are ended
   ARGV[2]  channel  where waiters listen
   ARGV[3]  publish  PUBLISH or SPUBLISH
-  ARGV[4]  holder   nobody else's holds are ended; none: anybody's
-  Reply    1 it was held, or waited for, and is no more | 0 it was not held in this mode, or not by this holder
+  ARGV[4]  holder   the only holder whose holds are ended; none: all holders
+  Reply    1 the holds or the wait are ended | 0 it was not held in this mode, or not by this holder
 ]]
 local lock, holder = KEYS[1], ARGV[4]
 -- Fails, before anything is written, if the key holds something else: a holder's name may be anything.

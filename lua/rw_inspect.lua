@@ -1,6 +1,6 @@
 -- uses: rw_mode, read_timeout
 --[[
-  rw_inspect: who reads and who writes, how often, and for how long still.
+  rw_inspect: the readers and writers, their hold counts, and their remaining leases.
   KEYS[1]  lock  HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
   Reply    {holder, read | write, hold_count, remaining_ms, ...}  four for each kind of hold
 ]]
@@ -16,7 +16,7 @@ for i = 1, #fields, 2 do
   if writer and holds then
     add(writer, 'write', fields[i + 1], redis.call('PTTL', lock))
   elseif holds then
-    -- A reader whose leases have all expired is dead: the next writer that asks takes it out.
+    -- A reader whose leases have all expired is dead. The next writer that asks removes it.
     local remaining = -2
     for hold = 1, holds do
       remaining = math.max(remaining, redis.call('PTTL', read_timeout(lock, field, hold)))

@@ -1,15 +1,15 @@
 -- uses: not_held, read_timeout, readers_lease, tell
 --[[
-  rw_keep: leave a hold of a read-write lock that was released too early until its time is over, under a
-  holder id of its own. No guard has that one, so the lease may become shorter, too.
+  rw_keep: leave a hold of a read-write lock that was released early until its time is over, under a new holder id,
+  which no guard has. The lease may become shorter.
   KEYS[1]  lock          HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
   ARGV[1]  holder
-  ARGV[2]  kept_as       the holder id it has from now on
-  ARGV[3]  remaining_ms  the lease it has from now
+  ARGV[2]  kept_as       the holder id of the hold from now on
+  ARGV[3]  remaining_ms  its lease from now
   ARGV[4]  channel       where waiters listen
   ARGV[5]  publish       PUBLISH or SPUBLISH
-  Reply    how many connections received that the lock is free sooner than they were told; 0 also if it was left
-           before | -1 not held by this holder
+  Reply    how many connections received the message that the lock will be free sooner than they were told; 0 also
+           for a repeat | -1 not held by this holder
 ]]
 local lock, holder, kept_as, remaining = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held = redis.call('HMGET', lock, holder, holder .. ':write', kept_as, kept_as .. ':write')
@@ -19,7 +19,7 @@ if not held[1] and not held[2] then
   return not_held(lock)
 end
 local before, lease = redis.call('PTTL', lock), remaining
--- An operator took its lease away.
+-- There is no lease: an operator removed it.
 if before < 0 then before = math.huge end
 if held[2] then
   -- A full server accepts this write, and all later ones after it.
@@ -27,13 +27,13 @@ if held[2] then
   redis.call('HSET', lock, kept_as .. ':write', '1')
   redis.call('HDEL', lock, holder .. ':write', holder)
 end
--- A writer that reads, too, is left as a writer.
+-- A writer that also reads is left as a writer.
 if held[1] then redis.call('DEL', read_timeout(lock, holder, 1)) end
 if not held[2] then
   redis.call('SET', read_timeout(lock, kept_as, 1), '1', 'PX', remaining)
   redis.call('HSET', lock, kept_as, '1')
   redis.call('HDEL', lock, holder)
-  -- Other readers have leases of their own, and the lock lives as long as the longest.
+  -- Other readers have leases of their own, and the lock has the longest of them.
   local own_fields = 2
   if remaining < before and redis.call('HLEN', lock) > own_fields then
     local others = readers_lease(lock, before)
@@ -41,6 +41,7 @@ if not held[2] then
   end
   if lease < math.huge then redis.call('PEXPIRE', lock, lease) end
 end
--- A waiter of Redisson's sleeps for the lease that it was told. A 1 wakes all of them.
+-- If the lease has become shorter, waiters are notified: a waiter of Redisson sleeps for the lease that it was told. A
+-- 1 wakes all of them.
 if before <= lease then return 0 end
 return tell(ARGV[5], ARGV[4], '1')

@@ -1,18 +1,18 @@
 -- uses: read_timeout, tell
 --[[
-  rw_release: end a hold, or take a holder that only waits out of those who wait.
+  rw_release: end a hold, or remove a holder that only waits from the waiters.
   KEYS[1]  lock     HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
   KEYS[2]  waiting  ZSET  waiter of ours -> see rw_wait
   ARGV[1]  holder
   ARGV[2]  channel  where waiters listen
   ARGV[3]  publish  PUBLISH or SPUBLISH
-  Reply    how many connections received that others may enter | -1 neither held nor waited for
+  Reply    how many connections received the message that others may enter | -1 neither held nor waited for
 ]]
 local lock, waiting, holder = KEYS[1], KEYS[2], ARGV[1]
 local held = redis.call('HMGET', lock, holder, holder .. ':write')
 local fields = (held[1] or held[2]) and redis.call('HLEN', lock)
--- Its one hold and the mode are all there is: the lock goes, as by `rw_release_hold`. Before the pieces that
--- are not needed for it.
+-- If this hold and the mode are the only fields, the lock is deleted, as by `rw_release_hold`. Before the pieces that
+-- this case does not need.
 local message
 if fields == 2 and held[1] == '1' then
   redis.call('DEL', lock, read_timeout(lock, holder, '1'))

@@ -16,7 +16,7 @@ for i, lock in ipairs(KEYS) do
   if held[1] or held[2] then
     lengthen(lock, lease)
     if held[1] then read_lease(lock, holder, lease) end
-    -- A few dead ones cost nothing.
+    -- A few dead readers cost nothing.
     if held[1] and not held[2] and redis.call('HLEN', lock) > sweep_fields then
       sweep_readers(lock, redis.call('HRANDFIELD', lock, sweep_fields, 'WITHVALUES'))
     end

@@ -4,27 +4,27 @@
   KEYS[1]  free       STRING  permits that are free
   KEYS[2]  timeouts   ZSET    permit -> server ms until which it is taken
   KEYS[3]  queue      ZSET    waiter of ours -> when it came, in server us; only with a heartbeat that is not 0
-  KEYS[4]  alive      ZSET    waiter of ours -> server ms until which its place is kept; likewise
+  KEYS[4]  alive      ZSET    waiter of ours -> server ms until which its place is kept; only then
   ARGV[1]  lease_ms   lease of each permit from now; a longer one that already runs is kept
   ARGV[2]  permits    how many are asked for
-  ARGV[3]  declared   how many the semaphore has in all; 0: unknown to the caller
+  ARGV[3]  declared   how many the semaphore has in total; 0: unknown to the caller
   ARGV[4]  channel    where waiters listen
   ARGV[5]  publish    PUBLISH or SPUBLISH
   ARGV[6]  heartbeat  ms for which places are kept; 0: the caller takes no place, and passes waiters
                       -1: the caller takes no place, and passes none
   ARGV[7]  first      the first permit; a repeat finds it taken
-  ARGV[i]  ids        from 7 on, as many as permits are asked for, then the waiters to keep a place for; the first of
-                      these asks
+  ARGV[i]  ids        from 7 on, one for each permit, then the waiters whose places are kept; the first of these
+                      waiters asks
   Reply    1 taken now
            {free, wait_ms}  refused: how many are free, and when the first lease ends, -1: never
            -1 it was never declared
-           {-1, total, declared}  it has another number of permits than declared, or fewer than are asked for
+           {-1, total, declared}  it has another total than declared, or a smaller one than is asked for
 ]]
 local free_key, timeouts, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, heartbeat = tonumber(ARGV[2]), tonumber(ARGV[6])
 local now = server_ms()
 local first = ARGV[7]
--- One permit that is free, for a caller that passes waiters: before the pieces that it does not need.
+-- Fast path for one free permit and a caller that passes waiters, before the pieces that it does not need.
 if wanted == 1 and heartbeat == 0 then
   local free, total = count_at(free_key), tonumber(ARGV[3])
   if type(free) == 'number' and free > 0 and (total == 0 or free + redis.call('ZCARD', timeouts) == total) then
@@ -35,7 +35,7 @@ if wanted == 1 and heartbeat == 0 then
     return type(taken) == 'table' and taken or 1
   end
 end
--- Returns how many were not taken before, or an error reply.
+-- Takes the permits. Returns how many of them were not taken before, or an error reply.
 local function take(until_ms, only_known)
   local args = {timeouts}
   if only_known then args[2] = 'XX' end
@@ -46,7 +46,7 @@ local function take(until_ms, only_known)
 end
 local until_ms, known = now + ARGV[1], redis.call('ZSCORE', timeouts, first)
 if known then
-  -- The others may have been released since, in a guard of their own.
+  -- A repeat. Other permits of this call may have been released since, by guards of their own.
   local kept = take(math.max(until_ms, known), true)
   return type(kept) == 'table' and kept or 1
 end
@@ -56,7 +56,7 @@ local declared = tonumber(ARGV[3])
 local has_news = not free
 if not free then
   if declared == 0 then return -1 end
-  -- The number alone may have been lost.
+  -- Only this number may have been lost, so permits may be taken.
   redis.call('ZREMRANGEBYSCORE', timeouts, 0, now)
   free = declared - redis.call('ZCARD', timeouts)
   redis.call('SET', free_key, free)
@@ -88,7 +88,7 @@ if heartbeat ~= 0 then
       end
       redis.call('ZADD', alive, now + heartbeat, ARGV[i])
     end
-    -- They outlast the places of all clients.
+    -- The keys outlast the places of all clients.
     redis.call('PEXPIRE', queue, heartbeat_ms_max * 2)
     redis.call('PEXPIRE', alive, heartbeat_ms_max * 2)
   end
@@ -114,7 +114,7 @@ if is_next and free >= wanted then
   redis.call('INCRBY', free_key, -wanted)
   local taken = take(until_ms)
   local is_error = type(taken) == 'table'
-  -- Only a late attempt finds some of its permits taken.
+  -- Only an attempt that arrives late finds some of its permits taken.
   local before = is_error and wanted or wanted - taken
   if before > 0 then redis.call('INCRBY', free_key, before) end
   if is_error then return taken end
@@ -127,7 +127,7 @@ if is_next and free >= wanted then
   if free > 0 and has_news then redis.pcall(ARGV[5], ARGV[4], free) end
   return 1
 end
--- They may be enough for others.
+-- The free permits may be enough for others.
 if free > 0 and has_news then redis.pcall(ARGV[5], ARGV[4], free) end
 local ends = redis.call('ZRANGE', timeouts, 0, 0, 'WITHSCORES')[2]
 return {free, ends and math.max(0, ends - now) or -1}

@@ -3,7 +3,7 @@
   semaphore_inspect: how many permits are free, and which are taken. Changes nothing.
   KEYS[1]  free      STRING  permits that are free
   KEYS[2]  timeouts  ZSET    permit -> server ms until which it is taken
-  Reply    {free, id, remaining_ms, ...}  those whose lease has ended count as free
+  Reply    {free, id, remaining_ms, ...}  permits whose leases have ended count as free
            -1 it was never declared
 ]]
 local free = count_at(KEYS[1])

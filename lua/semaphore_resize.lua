@@ -1,9 +1,9 @@
 -- uses: count_at, server_ms, semaphore_reclaim
 --[[
-  semaphore_resize: set how many permits a semaphore has in all, taken ones included.
-  KEYS[1]  free      STRING  permits that are free; below 0 until as many are given back
+  semaphore_resize: set the total number of permits of a semaphore, including taken ones.
+  KEYS[1]  free      STRING  permits that are free; below 0 until enough are returned
   KEYS[2]  timeouts  ZSET    permit -> server ms until which it is taken
-  ARGV[1]  permits   in all
+  ARGV[1]  permits   in total
   ARGV[2]  channel   where waiters listen
   ARGV[3]  publish   PUBLISH or SPUBLISH
   Reply    how many are free now

@@ -6,9 +6,9 @@
   ARGV[1]  holder
   ARGV[2]  lease_ms   lease from now; a longer one that already runs is kept
   ARGV[3]  tokens     how many fencing tokens come with the grant
-  ARGV[4]  heartbeat  ms for which new readers let it go first; 0 does not wait
+  ARGV[4]  heartbeat  ms for which new readers let it go first; 0: it does not wait
   ARGV[5]  retention  ms for which the counter of the tokens is kept; 0: for ever
-  Reply    nil held now | text held now, with this token and those that follow
+  Reply    nil held now | text held now, with this token and the spare ones after it
            remaining_ms held elsewhere, or readers first
 ]]
 local lock, waiting, holder, lease = KEYS[1], KEYS[2], ARGV[1], ARGV[2]

@@ -1,4 +1,4 @@
--- The whole number at a key, nil if there is none; an error to be returned if it is something else.
+-- The whole number at a key, nil if there is none. An error reply if the key holds something else.
 local function count_at(key)
   local text = redis.call('GET', key)
   if not text then return nil end

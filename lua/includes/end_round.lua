@@ -1,8 +1,8 @@
--- Ends a round of a barrier: notes for each party that waits what became of the round, and wakes all of them. The leader
--- is the party that came last; a round that is broken has none.
+-- Ends a round of a barrier: notes the outcome for each party that waits, and wakes all of them. The leader is the
+-- party that came last. A broken round has no leader.
 local function end_round(round, leader, became)
   local parties = redis.call('ZRANGE', round.arrivals, 0, -1)
-  -- A user without the right to it ends no round. Nobody has this name.
+  -- A user without the right to these keys fails here, and ends no round. No party has this name.
   redis.call('DEL', round.over)
   for _, party in ipairs(parties) do
     local of_party = party == leader and 'leads' or became

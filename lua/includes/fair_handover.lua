@@ -1,18 +1,18 @@
 -- uses: fair_head, fair_dequeue, next_token, keep_token, grant
 
--- A fair lock was just freed: makes the head of its queue the holder, or wakes it. Returns how many
+-- Makes the head of the queue of a fair lock that was just freed its holder, or wakes the head. Returns how many
 -- connections received the message.
 --
 -- 1. Find the head. A user without the right to look at the queue, or to publish, has still freed the lock:
 --    waiters poll.
--- 2. Decide whether it is handed the lock: only one of ours that wants it, whose place is kept for long
---    enough, and only while the lock is free (it may be another one in this queue that was freed). One
---    that wants a token needs a counter that can be read and written; it is stored before the grant.
--- 3. Grant the lock. The lease is what is left of its place: a waiter that has just died holds up the
---    others no longer than if it had not been handed the lock.
--- 4. Send the one message that says so: the end of that lease, its length, the token or `-`, and the name
---    of the lock. The waiter knows when it asked for its place to be kept until then, and counts the
---    lease from there; the server began it later.
+-- 2. Decide whether the head is handed the lock. It must be a waiter of ours that accepts that, its place must be kept
+--    for long enough, and the lock must be free (the freed lock may be the other one with this queue). If the head
+--    wants a token, the counter must be readable and writable; the token is stored before the grant.
+-- 3. Grant the lock. Its lease is the rest of the time for which the place is kept. So a waiter that has just died
+--    delays the others no longer than its place would have.
+-- 4. Send the one message that reports the grant: the end of that lease, its length, the token or `-`, and the name of
+--    the lock. The waiter knows when it asked for its place to be kept until that time, and counts the lease from that
+--    request, because the server granted it later.
 -- 5. If no connection received it, undo the grant; the place stays. Otherwise remove the waiter from the queue, only
 --    now, so that it always has a place or the lock.
 -- In all other cases wake the head: `0`, it is its turn.
@@ -22,7 +22,7 @@ local function fair_handover(q)
   if not found or not head then return 0 end
   local channel = q.channel .. ':' .. head
   local lease = until_ms and until_ms - now or 0
-  -- With less time than this its waiter is better off asking.
+  -- With less time than this, the waiter had better ask for a full lease.
   local handover_ms_min = 100
   local may_grant = lease >= handover_ms_min and on_turn ~= 'wake' and redis.pcall('PTTL', q.lock) == -2
   local token = '-'

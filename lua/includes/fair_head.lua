@@ -4,13 +4,12 @@
 -- blocks the server. The next call goes on.
 local fair_passes_left = 2000
 
--- The first waiter of a free fair lock that may still come: nil if there is none. Then whether it has
--- become the first just now; and of one of ours until when its place is kept, what it wants on its turn,
--- and what time it is.
+-- Returns the first waiter of a free fair lock that may be alive, nil if there is none, and whether it became the first
+-- in this call. For a waiter of ours also until when its place is kept, what it wants on its turn, and the time.
 --
--- The dead before it leave the queue: one of ours is dead when its heartbeat is over, one of Redisson's
--- when its score has passed, one with neither at once. Our waiters for the other lock with this queue stay; which lock
--- a Redisson waiter waits for is unknown.
+-- Removes dead waiters before it from the queue. A waiter of ours is dead when its heartbeat is over, a waiter of
+-- Redisson when its score has passed, and a waiter with neither at once. Our waiters for the other lock with this queue
+-- stay. A waiter of Redisson may wait for either lock.
 local function fair_head(lock, queue, timeouts, alive)
   local now
   local is_new, index = false, 0
@@ -25,8 +24,8 @@ local function fair_head(lock, queue, timeouts, alive)
       fair_dequeue(queue, timeouts, alive, head)
       is_new = true
     elseif not heartbeat then
-      -- We do not lower the scores of all waiters at each grant, as Redisson does. So lower the score of their head to
-      -- the value it would have with Redisson alone; then a dead one delays the others no longer than there.
+      -- We do not lower the scores of all waiters at each grant, as Redisson does. So lower the score of the head to
+      -- the value that it would have with Redisson alone. Then a dead head delays the others no longer than there.
       local redisson_wait_ms = 300 * 1000
       local latest = now + redisson_wait_ms
       if score > latest then redis.call('ZADD', timeouts, latest, head) end
@@ -37,8 +36,8 @@ local function fair_head(lock, queue, timeouts, alive)
         local heartbeat_ms_max = 3000
         local latest = now + heartbeat_ms_max
         if until_ms > latest then
-          -- The server's clock was set back. All such places now end together; only the head's place does if the user
-          -- may not list them. Subtract whole ms, which keeps the fraction.
+          -- The server's clock was set back. Now all such places end together, or only the head's place if the user may
+          -- not list them. Subtract whole ms, which keeps the fraction.
           redis.call('ZADD', alive, score - (until_ms - latest), head)
           until_ms = latest
           local last = redis.pcall('ZRANGE', alive, -fair_passes_left, -1, 'WITHSCORES')

@@ -1,5 +1,5 @@
--- Gives a lock this field, with a count of 1, and lengthens its lease. `remaining` is what is left of that lease,
--- -2 for a free lock, which gets this mode if it has modes. Returns nothing, or the error of a user who
+-- Adds this field to a lock, with a count of 1, and lengthens the lease. `remaining` is the rest of that lease, -2 for
+-- a free lock, which also gets this `mode` if it is a read-write lock. Returns nothing, or the error of a user who
 -- lacks a right.
 local function grant(lock, field, lease, remaining, mode)
   if remaining == -2 then
@@ -15,7 +15,7 @@ local function grant(lock, field, lease, remaining, mode)
       return leased
     end
   else
-    -- First: it is a write that a full server accepts, and after it the other one too.
+    -- First, because a full server accepts this write, and after it the other one.
     redis.call('PEXPIRE', lock, math.max(remaining, tonumber(lease)))
     redis.call('HSET', lock, field, '1')
   end

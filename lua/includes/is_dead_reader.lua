@@ -1,8 +1,8 @@
 -- uses: read_timeout, is_on_its_way
 
--- Whether a field of a read-write lock is a reader whose read holds have all expired. Leases of Redisson's readers have
--- these keys too. A lease that exists keeps its reader, and so does a lease that may be on its way to another node, or
--- that the user may not look at.
+-- Whether a field of a read-write lock is a reader whose read holds have all expired. The leases of Redisson's readers
+-- have such keys too. A reader is alive while one of its leases exists, may be on its way to another node, or may not
+-- be read by the user.
 local function is_dead_reader(lock, field, holds)
   -- Neither the mode nor a write hold has a number and such keys.
   local is_reader = string.find(field, '^[%x%-]+:%-?%d') and string.sub(field, -6) ~= ':write'

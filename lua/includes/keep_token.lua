@@ -1,6 +1,6 @@
--- Stores a fencing token, and `more` that are handed out with it. Without another grant the counter goes
--- after `retention` ms (0: never), unless it is one that stays: Redisson would begin with 1 again, and a
--- clock that was set back would give smaller tokens.
+-- Stores a fencing token, and sets `more` tokens aside with it. Without another grant the counter expires after
+-- `retention` ms (0: never). A counter that `stays` never expires: Redisson would begin with 1 again, and a clock that
+-- was set back would give smaller tokens.
 local function keep_token(key, token, more, retention, stays)
   local token_step = 64
   if more > 0 then

@@ -1,6 +1,6 @@
--- Gives a key that is there at least this lease.
+-- Gives an existing key at least this lease.
 local function lengthen(key, lease)
-  -- Redis 6 cannot compare. Nor does a lease that there is none of, or that is as long, count as shorter.
+  -- Redis 6 has no GT. With GT nothing is set if there is no lease, which counts as infinite, or an equal one.
   if redis.REDIS_VERSION_NUM and redis.call('PEXPIRE', key, lease, 'GT') == 1 then return end
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(lease)))
 end

@@ -1,7 +1,7 @@
--- The score in `alive` of a waiter of ours: until when its place is kept, in whole ms, and in the fraction
--- whether it waits for a lock with braces in its name (`{x}` has the queue of `x`, as Redisson lays it
--- out), and what it wants `on_turn`:
---   wake          a message; it asks for the lock by itself
+-- The score in `alive` of a waiter of ours. The whole part is the server ms until which its place is kept. The
+-- fraction shows whether it waits for a lock with braces in its name (`{x}` has the queue of `x`, as in Redisson),
+-- and what it wants `on_turn`:
+--   wake          a message, after which it asks by itself
 --   grant         the lock
 --   grant_fenced  the lock, with a fencing token
 -- The fraction is shared with clients of other versions. This piece and `read_place` are the only ones

@@ -1,6 +1,6 @@
--- Fails if the key holds a hash that is no lock. A lock has a lease, and holders, named `uuid:thread` as Redisson does,
--- beside which a read-write lock has `mode`. All else is an application's. Looks at three fields, however many there
--- are, and returns them, each with its value.
+-- Fails if the key holds a hash that is no lock. A lock has a lease, and holders named `uuid:thread` as in Redisson. A
+-- read-write lock also has `mode`. Any other hash belongs to an application. Looks at three fields at most, and returns
+-- them, each with its value.
 local function must_be_lock(lock, remaining)
   local holders, seen = 0, nil
   if remaining ~= -1 then
@@ -15,7 +15,7 @@ local function must_be_lock(lock, remaining)
       end
     end
   end
-  -- Raised as text: Redis 6 knows nothing else.
+  -- Raised as text, because Redis 6 accepts nothing else.
   if holders < 1 then error('WRONGTYPE the key holds no lock: it has no lease, or no holders', 0) end
   return seen
 end

@@ -3,8 +3,8 @@
 -- Returns the next fencing token of a lock: max(last + 1, microseconds of the server's clock), so that tokens grow
 -- even after the counter was lost or has expired. A token is below 2^53, hence exact in Lua, and returned as text,
 -- because a Lua number of this size would be rounded on its way into a string. Then returns whether the counter
--- stays for ever. `keep_token` stores it. Returns an error reply if the counter is spoilt, or has no room for this many
--- `tokens` (default: 1).
+-- stays for ever. The caller stores the token by `keep_token`. Returns an error reply if the counter is spoilt, or has
+-- no room for this many `tokens` (default: 1).
 local function next_token(key, tokens)
   local time, last = redis.call('TIME'), redis.call('GET', key)
   local now, token_step = time[1] * 1000000 + time[2], 64
@@ -12,8 +12,8 @@ local function next_token(key, tokens)
   if last then
     last = counter_of(key, last)
     if type(last) ~= 'number' then return last end
-    -- The number itself tells a counter that stays from one that goes. More than a second ahead of the
-    -- clock, it has to stay from now on.
+    -- The number itself shows whether the counter stays. If it is more than a second ahead of the clock, it has to stay
+    -- from now on.
     stays = counter_stays(last) or last > now + 1000000
     if stays then token = token + 1 end
     if token <= last then

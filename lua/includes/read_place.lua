@@ -1,5 +1,5 @@
--- What `mark_place` put into a score: until when the place is kept, and what its waiter wants on its turn;
--- nil if it waits for the other lock with this queue.
+-- Reads a score of `mark_place`: until when the place is kept, and what the waiter wants on its turn. Nil if it waits
+-- for the other lock with this queue.
 local function read_place(lock, score)
   local until_ms = math.floor(score)
   local wish = score - until_ms - (string.find(lock, '{', 1, true) and 0.125 or 0)

@@ -1,7 +1,7 @@
 -- uses: must_be_lock, writer_first
 
--- Why a holder cannot read: what is left of the lease of the lock (-1: unknown); nil if it can. Then the remaining
--- lease, whether anyone waits, and some fields of a lock with readers.
+-- Nil if a holder may read, otherwise the rest of the lock's lease (-1: unknown). Then the remaining lease, whether
+-- anyone waits, and some fields of a lock with readers.
 local function read_refusal(lock, waiting, holder, waited_ms)
   local seen
   local remaining = redis.call('PTTL', lock)

@@ -1,9 +1,9 @@
 -- uses: read_timeout, is_on_its_way
 
--- Returns the longest remaining lease of all readers but `gone`, -2 without a living reader. One that an operator took
--- the lease from has the longest. Looks no further than to the first with at least `enough`. Leases that may be moving
--- to another node have an unknown length: the lock then keeps its own lease. Then which lease the user may not look at,
--- if it is that.
+-- Returns the longest remaining lease of all readers but `gone`, -2 if none is alive. A lease without an end, as an
+-- operator may have made it, is the longest. Stops at the first lease of at least `enough`. If a lease may be moving to
+-- another node, its length is unknown, and the result is infinite, so that the lock keeps its own lease. If the reason
+-- is that the user may not read that lease, its key is returned as well.
 local function readers_lease(lock, enough, gone)
   local longest = -2
   local fields = redis.call('HGETALL', lock)

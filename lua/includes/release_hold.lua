@@ -1,6 +1,6 @@
 -- uses: not_held
 
--- Frees a lock. Returns how many connections received the news, -1 if this holder does not hold it.
+-- Frees a lock. Returns how many connections received the message, -1 if this holder does not have the lock.
 local function release_hold(lock, holder, channel, publish)
   -- The last field takes the key with it.
   if redis.call('HDEL', lock, holder) == 0 then return not_held(lock) end

@@ -1,22 +1,21 @@
 -- uses: not_held, rw_wait_over, read_timeout, readers_lease, write_ends
 
--- Ends a hold on a read-write lock, or removes a holder that only waits. Returns the reply of a release, -1 if there is
--- no such hold and no such waiter; then the message that tells others that they may enter, if they may: if there is no
--- reply, it is how many received that. Callers that have looked pass `held`, the values of its two fields, and `fields`,
--- the number of all fields.
+-- Ends a hold on a read-write lock, or removes a holder that only waits. Returns the reply of the release, -1 if there
+-- is neither a hold nor a waiter, and the message to send if others may enter now. If the reply is nil, the caller
+-- replies with the number of receivers of that message. Callers that have looked pass `held`, the values of the
+-- holder's two fields, and `fields`, the number of all fields.
 --
--- 1. Look at what the holder has. Nothing: it may be waiting, and gives that up.
--- 2. Count the fields of others, and note what its own read leases are, as they are deleted next.
--- 3. Others stay: the longest lease of the readers that are alive decides how long the lock lives. All of them are read
---    only if the leaving holder may have had the longest. A lock with about the right lease stays as it is; otherwise
---    waiters are notified.
--- 4. No reader is alive: the lock goes.
+-- 1. Look at the holder's fields. If it has none, it may be waiting: end the wait.
+-- 2. Count the fields of others, and note the holder's own read leases before they are deleted.
+-- 3. If others stay, the lock gets the longest lease of the living readers. These leases are read only if the leaving
+--    holder may have had the longest. A lock with about the right lease keeps it. Otherwise waiters are notified.
+-- 4. If no reader is alive, delete the lock.
 -- 5. Note the end of a writer, and notify waiters.
 local function rw_release_hold(lock, waiting, holder, held, fields)
   local writer = holder .. ':write'
   held = held or redis.call('HMGET', lock, holder, writer)
   local was_reader, was_writer = held[1], held[2]
-  -- More than one only if it is a reader of Redisson's.
+  -- Only a reader of Redisson has more than one read hold.
   local reads = tonumber(was_reader) or 0
   if not was_reader and not was_writer then
     local waited_for = rw_wait_over(waiting, holder)
@@ -39,7 +38,7 @@ local function rw_release_hold(lock, waiting, holder, held, fields)
     local remaining = redis.call('PTTL', lock)
     local enough = remaining < 0 and math.huge or remaining / 2
     longest = remaining
-    -- Two looks at one lease in one call may differ by this.
+    -- Two readings of one lease in one call may differ by this.
     local slack_ms = 5
     if was_writer or had_lease + slack_ms >= remaining then
       longest = readers_lease(lock, enough, holder)
@@ -48,7 +47,7 @@ local function rw_release_hold(lock, waiting, holder, held, fields)
       redis.call('HDEL', lock, holder, writer)
       if was_writer then redis.call('HSET', lock, 'mode', 'read') end
       local is_sooner = longest >= 0 and longest < enough
-      -- Of a key in its last ms, 0 are left, and a lease of 0 deletes.
+      -- At least 1, because PEXPIRE with 0 deletes the key.
       if is_sooner then redis.call('PEXPIRE', lock, math.max(longest, 1)) end
       -- Refused callers were given the longer lease, and a waiter of Redisson sleeps for that time.
       if not was_writer then return 0, is_sooner and '1' or nil end

@@ -1,7 +1,7 @@
 -- uses: server_ms, writers_wait, readers_wait
 
--- Removes a holder from the waiters; the last one removes all notes about waiters. Returns what it waited for: read |
--- write, nothing if it did not wait.
+-- Removes a holder from the waiters. With the last waiter, removes all notes about waiters. Returns read | write, the
+-- mode that it waited for, nil if it did not wait.
 local function rw_wait_over(waiting, holder)
   local score = tonumber(redis.call('ZSCORE', waiting, holder))
   if not score then return nil end

@@ -3,8 +3,8 @@
 -- About how many dead readers this call may still remove: bounds the time it blocks the server.
 local sweeps_left = 500
 
--- Takes dead readers out of a lock that others read, so that a waiting writer need not look at all of them
--- each time. Checks the fields that were `seen`, and more as long as there are dead ones among them.
+-- Removes dead readers from a lock that others read, so that a waiting writer need not look at all of them each time.
+-- Checks the fields that were `seen`, and goes on with other fields while there are dead readers among them.
 local function sweep_readers(lock, seen)
   local sweep_fields = 16
   while true do

@@ -1,6 +1,6 @@
 -- uses: server_ms, readers_wait
 
--- A writer is done: readers that wait need not wait for the next writer too, and a free lock is kept for
+-- Notes that a writer is done. Readers that wait need not wait for the next writer as well, and a free lock is kept for
 -- them for a moment.
 local function write_ends(waiting)
   if redis.call('EXISTS', waiting) == 0 then return end
