@@ -68,7 +68,7 @@ impl Members {
     /// Releases the shares of the other holds because one hold was lost. The lost hold, which the server may still
     /// have, is left alone until the guard is gone, because the work under it goes on until then. The holds of a closed
     /// client are left to their leases.
-    fn fall(&self) {
+    fn release_others(&self) {
         let is_left = |hold: &Hold| hold.core.is_closed() || hold.expire_if_due().is_some();
         let mut others = self.end(|hold| !is_left(hold));
         for share in &mut others {
@@ -87,7 +87,7 @@ impl Members {
                 Some((at, reason))
             })?;
             if self.first_lost.set(lost).is_ok() {
-                self.fall();
+                self.release_others();
             }
         }
         let &(at, reason) = self.first_lost.get()?;

@@ -167,7 +167,7 @@ impl Followers {
     }
 
     /// Whether there may be followers. Each waiter asks this, so it does not look at the entries.
-    pub(super) fn have_new(&self) -> bool {
+    pub(super) fn may_be_any(&self) -> bool {
         !self.behind.is_empty()
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct Grants(Slab<Grant>);
 pub(crate) struct Grant {
     pub(super) state: HoldState,
     hold: Weak<dyn LocalHold>,
-    has: Has,
+    to: GrantedTo,
     /// The call that the hold was granted to, until the call has its guard.
     call: Option<Weak<dyn GrantedCall>>,
     /// When the granted request was sent.
@@ -56,7 +56,7 @@ pub(crate) struct Grant {
 /// The facts about a grant that need no look at its state.
 #[derive(Debug, PartialEq)]
 #[cfg_attr(test, derive(Clone, Hash))]
-enum Has {
+enum GrantedTo {
     /// It was granted to a writer. It may exclude others, and its owner changes at a hand-off.
     Writer,
     /// It was granted to this reader, and no other reader has joined.
@@ -64,7 +64,7 @@ enum Has {
     Readers,
 }
 
-impl Has {
+impl GrantedTo {
     fn may_be_of(&self, owner: &Owner) -> bool {
         match self {
             Self::Reader(reader) => reader == owner,
@@ -100,14 +100,14 @@ impl IndexMut<Slot> for Grants {
 
 impl Grant {
     pub(super) fn new(state: HoldState, hold: Weak<dyn LocalHold>, new: &NewHold) -> Self {
-        let has = match new.mode {
-            Mode::Exclusive => Has::Writer,
-            Mode::Shared => Has::Reader(new.owner.clone()),
+        let to = match new.mode {
+            Mode::Exclusive => GrantedTo::Writer,
+            Mode::Shared => GrantedTo::Reader(new.owner.clone()),
         };
         Self {
             state,
             hold,
-            has,
+            to,
             call: new.call.clone(),
             requested: new.sent,
         }
@@ -155,8 +155,8 @@ impl Grants {
 
     /// Notes that another reader joins this grant.
     pub(super) fn joined(&mut self, slot: Slot) {
-        if let has @ Has::Reader(_) = &mut self[slot].has {
-            *has = Has::Readers;
+        if let to @ GrantedTo::Reader(_) = &mut self[slot].to {
+            *to = GrantedTo::Readers;
         }
     }
 
@@ -173,7 +173,7 @@ impl Grants {
     /// A valid grant of `owner`, preferably an exclusive one.
     pub(super) fn of_owner(&self, owner: &Owner, now: Tick) -> Option<&Grant> {
         let theirs = self
-            .those(|has| has.may_be_of(owner))
+            .live_to(|to| to.may_be_of(owner))
             .map(|(_, grant)| grant);
         let theirs = theirs.filter(|Grant { state, .. }| {
             state.is_taken() && state.is_valid(now) && state.is_of(owner)
@@ -196,13 +196,13 @@ impl Grants {
 
     /// The live grants that were made to writers.
     pub(super) fn writers(&self) -> impl Iterator<Item = &Grant> {
-        self.those(|has| *has == Has::Writer)
+        self.live_to(|to| *to == GrantedTo::Writer)
             .map(|(_, grant)| grant)
     }
 
     /// The grants that have not ended.
     pub(super) fn live(&self) -> impl Iterator<Item = &Grant> {
-        self.those(|_| true).map(|(_, grant)| grant)
+        self.live_to(|_| true).map(|(_, grant)| grant)
     }
 
     /// Returns the grants that contradict this new one, in this mode. The grant that was requested later was also
@@ -210,7 +210,7 @@ impl Grants {
     /// is unknown. In that case the new grant counts, and the server is asked.
     pub(super) fn contradicted(&self, this: Slot, mode: Mode) -> Contradicted {
         let new = &self[this];
-        let others = self.those(|has| mode == Mode::Exclusive || *has == Has::Writer);
+        let others = self.live_to(|to| mode == Mode::Exclusive || *to == GrantedTo::Writer);
         let others = others.filter(|(slot, grant)| {
             *slot != this && (mode == Mode::Exclusive || grant.state.is_exclusive())
         });
@@ -227,9 +227,10 @@ impl Grants {
         contradicted
     }
 
-    fn those(&self, which: impl Fn(&Has) -> bool) -> impl Iterator<Item = (Slot, &Grant)> {
-        let those = (self.0.iter()).filter(move |(_, grant)| which(&grant.has));
-        let live = those.filter(|(_, grant)| grant.state.is_held());
+    /// The live grants to the callers that `which` selects.
+    fn live_to(&self, which: impl Fn(&GrantedTo) -> bool) -> impl Iterator<Item = (Slot, &Grant)> {
+        let grants = (self.0.iter()).filter(move |(_, grant)| which(&grant.to));
+        let live = grants.filter(|(_, grant)| grant.state.is_held());
         live.map(|(key, grant)| (Slot::new(key), grant))
     }
 }
@@ -251,7 +252,7 @@ mod tests {
     impl Hash for Grants {
         fn hash<H: Hasher>(&self, hasher: &mut H) {
             for (key, grant) in &self.0 {
-                (key, &grant.state, &grant.has, grant.requested).hash(hasher);
+                (key, &grant.state, &grant.to, grant.requested).hash(hasher);
             }
         }
     }
@@ -307,7 +308,7 @@ mod tests {
     }
 
     fn seen(grants: &Grants, owner: &Owner) -> usize {
-        grants.those(|has| has.may_be_of(owner)).count()
+        grants.live_to(|to| to.may_be_of(owner)).count()
     }
 
     /// Each acquire asks for these: with thousands of readers they must not cost a look at each.

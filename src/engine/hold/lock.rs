@@ -317,7 +317,7 @@ impl LockState {
         let slot = self.joinable?;
         // Read under the mutex, so that times do not go backwards from one change to the next.
         let now = now.tick();
-        let (hold, owner, effects) = enter_beside(&mut self.grants, now, slot, terms, true)?;
+        let (hold, owner, effects) = add_reader(&mut self.grants, now, slot, terms, true)?;
         Some((hold, owner, now, effects))
     }
 
@@ -425,7 +425,7 @@ fn hand_off(
 }
 
 /// Adds a share, for a new owner, to a hold that readers have.
-fn enter_beside(
+fn add_reader(
     grants: &mut Grants,
     now: Tick,
     slot: Slot,
@@ -447,7 +447,7 @@ fn enter_beside(
 
 /// Makes a share for a reader that waits to join.
 fn admit(grants: &mut Grants, now: Tick, slot: Slot, terms: &ReaderClass) -> Option<Handoff> {
-    let (hold, owner, _) = enter_beside(grants, now, slot, terms, false)?;
+    let (hold, owner, _) = add_reader(grants, now, slot, terms, false)?;
     let lease = ShareLease::renewed(terms.lease);
     Some(Handoff::new(hold, owner, Mode::Shared, lease))
 }

@@ -309,7 +309,7 @@ impl Queue {
     /// True if the queue has to be watched and no task watches it: the caller has to begin. `is_untaken` is whether a
     /// call has not taken its grant yet.
     pub(crate) fn begin_watch(&mut self, is_untaken: bool) -> bool {
-        let follow = (self.followers.as_ref()).is_some_and(|followers| followers.have_new());
+        let follow = (self.followers.as_ref()).is_some_and(|followers| followers.may_be_any());
         let is_needed = !self.is_watched && (is_untaken || self.has_more() || follow);
         self.is_watched |= is_needed;
         is_needed

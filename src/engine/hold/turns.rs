@@ -255,7 +255,7 @@ impl Turns {
         // client did not wait for any.
         let have_come = |released: Released| messages > released.messages + 1;
         if self.known.released.is_some_and(have_come) {
-            self.have_come();
+            self.note_others_came();
         }
         let in_turn = self
             .known
@@ -449,12 +449,12 @@ impl Turns {
         // The next turn is not in a row with the last one.
         self.budget = HandoffBudget::WHOLE;
         if !among_readers {
-            self.have_come();
+            self.note_others_came();
         }
     }
 
     /// Notes that another client came. If all others were left out as absent, that was wrong.
-    fn have_come(&mut self) {
+    fn note_others_came(&mut self) {
         let known = self.known.change();
         if known.absent.count >= known.others {
             known.absent = Absent::NONE;
