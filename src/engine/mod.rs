@@ -1,6 +1,6 @@
 //! The engine: what a client does between a call and the scripts.
 //!
-//! Invariant: the engine knows no primitive. A primitive tells it what to send through `hold::Protocol`.
+//! Invariant: the engine knows no primitive. A primitive implements `hold::Protocol`, which makes the calls to send.
 
 pub(crate) mod acquire;
 pub(crate) mod clock;

@@ -220,7 +220,7 @@ impl Asked {
         caller.into_iter().for_each(Waker::wake);
     }
 
-    /// Releases or undoes what the command took for a caller that has left.
+    /// Releases or undoes everything that the command took for a caller that has left.
     fn discard(&self, end: End) {
         let is_granted = matches!(end.attempted, Some(Ok(Attempted::Granted(_))));
         if !end.is_undone && !is_granted {

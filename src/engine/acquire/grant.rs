@@ -55,7 +55,7 @@ impl AtClose for UndoneAtClose {
     }
 }
 
-/// When the lease of a grant starts, and what came with the grant.
+/// The facts about a grant: when its lease starts, and how many tokens came with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     /// When the granted request was sent.

@@ -332,7 +332,7 @@ impl<'a> WaitLoop<'a> {
     /// Returns how long the call may ask.
     ///
     /// # Errors
-    /// If the calls that asked before it have had no answer for as long as this call may go on.
+    /// Fails if the calls that asked before this one have had no answer for as long as this call may go on.
     fn begin_asking(&self, now: Tick) -> Result<CallBudget> {
         let bound = self.requests().bound;
         let silent_since = self.silence().begin_asking(now, bound);

@@ -108,7 +108,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A failover is noticed after the event, and before what follows from the event is carried out.
+    /// A failover is noticed after the event, and before the effects of the event are carried out.
     #[tokio::test(start_paused = true)]
     async fn a_hold_in_doubt_is_asked_about_at_once_whatever_was_planned_before() {
         let server = Scripted::new(|sent| match sent.words[1] == RENEW.sha() {

@@ -79,8 +79,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// [`release`](Self::release) as one part of a script for many locks.
     fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a>;
 
-    /// Frees the lock from any holder in this mode, or releases all that one holder has. The key of the tokens is named
-    /// only if the lock is `fenced`, because the user may have no right to it.
+    /// Frees the lock from any holder in this mode, or releases everything that one holder has. The call names the key
+    /// of the tokens only if the lock is `fenced`, because the user may have no right to that key.
     fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call;
 
     /// Asks which holder has the lock.

@@ -60,7 +60,7 @@ impl Driver {
 }
 
 impl Asked {
-    /// Has the watchdog's task go on, after a send that failed so.
+    /// Has the watchdog's task drive the command, after an earlier send that failed, if any.
     pub(super) fn drive(self: Arc<Self>, earlier: Option<Earlier>) {
         let (stop, stopped) = AbortHandle::new_pair();
         {

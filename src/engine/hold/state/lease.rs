@@ -1,5 +1,5 @@
-//! The lease of one hold: until when this client relies on it, when to renew it, how long the server may have it, and
-//! how long it stays with its client after its last guard.
+//! The lease of one hold: until when this client relies on the hold, when to renew it, how long the server may have it,
+//! and how long it stays with its client after its last guard.
 //!
 //! Invariants: a lease counts only if its grant arrives before the local deadline. The deadline is counted from before
 //! the request was sent, and never lies beyond the end of the longest share. No requested lease, answered or not, lasts
