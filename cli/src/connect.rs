@@ -166,6 +166,12 @@ impl Context {
         Ok(self.builder(url)?.build().await?)
     }
 
+    /// A client of the one URL whose questions end after this time without an answer.
+    pub(crate) async fn client_that_gives_up(&self, after: Duration) -> Result<Client, Failure> {
+        let builder = self.builder(self.url()?)?.give_up_after(after);
+        Ok(builder.build().await?)
+    }
+
     /// A client that connects with its first command.
     pub(crate) async fn lazy_client_of(&self, url: &str) -> Result<Client, Failure> {
         Ok(self.builder(url)?.lazy().build().await?)

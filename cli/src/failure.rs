@@ -44,6 +44,14 @@ impl Failure {
         Self::new(status::INTERNAL, error.to_string())
     }
 
+    /// The failure of one server, which hides nothing at the others. Any other error ends the verb.
+    pub(crate) fn of_one_server(error: Error) -> Result<Self, Self> {
+        match is_of_one_server(&error) {
+            true => Ok(error.into()),
+            false => Err(error.into()),
+        }
+    }
+
     /// Whether the arguments, the options or the URL are wrong.
     pub(crate) fn is_usage(&self) -> bool {
         self.status == status::USAGE
@@ -110,6 +118,11 @@ impl From<Error> for Failure {
             ..Self::new(status, error.to_string())
         }
     }
+}
+
+/// Whether a server cannot be reached, or cannot serve now.
+pub(crate) fn is_of_one_server(error: &Error) -> bool {
+    error.is_io() || error.is_refused()
 }
 
 fn is_login_refused(error: &Error) -> bool {

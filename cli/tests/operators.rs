@@ -1,7 +1,8 @@
 //! The verbs that look, on real servers: `list`, `show`, `doctor`, and that the rights of an operator are
 //! enough for them.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use lockset::Client;
@@ -703,6 +704,94 @@ async fn a_node_that_is_away_hides_no_other() {
             "{said}"
         );
     }
+}
+
+/// Waiters by their channels, counters by a pass, and a view that goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_away_hides_no_waiter_and_no_counter() {
+    let partial = ["--cluster-require-full-coverage", "no"];
+    let cluster = Cluster::builder().replicas(0).args(partial).start().await;
+    let url = cluster.url();
+    let (client, other) = (announcing(&url).await, announcing(&url).await);
+    let dead = cluster.node(0);
+    let (mut guards, mut others, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..15 {
+        let name = format!("a:{number}");
+        guards.push(client.lock(&name).lock().await.unwrap());
+        let node = cluster.primary_of(&name).await;
+        counter(&mut node.admin().await, &format!("{{{name}}}"), 100).await;
+        let lock = other.lock(&name);
+        waits.push(tokio::spawn(async move { lock.lock().await.map(drop) }));
+        if node.addr() != dead.addr() {
+            others.push(name);
+        }
+    }
+    assert!((1..15).contains(&others.len()), "{others:?}");
+    let survey = Survey::new(&client);
+    eventually(SOON, "all are waited for", async || {
+        survey.contended().await.unwrap().len() == 15
+    })
+    .await;
+    dead.kill();
+    let address = dead.addr().to_string();
+    let [listed, for_people, counters] = [
+        &["list", "--contended", "--json"][..],
+        &["list", "--contended"],
+        &["tokens", "--json"],
+    ]
+    .map(|args| lockset(&url, args));
+    let watched = watched(&url, &others);
+    let (listed, for_people, counters, watched) =
+        tokio::join!(listed, for_people, counters, watched);
+    others.sort();
+    for output in [&listed, &counters] {
+        let found = objects(output, 69);
+        let names = found.iter().map(|lock| lock["name"].as_str().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        assert_eq!(names, others);
+    }
+    let rows = text(&for_people);
+    let has_row = |name: &String| rows.contains(&format!("{name} "));
+    assert!(others.iter().all(has_row), "{others:?} {rows}");
+    for output in [&listed, &for_people, &counters] {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines = (said.lines().count(), said.contains(&address));
+        assert_eq!((output.status.code(), lines), (Some(69), (1, true)));
+    }
+    let trouble = watched["trouble"].as_str().unwrap();
+    assert!(trouble.contains(&address), "{trouble}");
+    waits.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// The first line of `top` that shows these locks.
+async fn watched(url: &str, names: &[String]) -> Value {
+    let mut top = Command::new(env!("CARGO_BIN_EXE_lockset"))
+        .args(["top", "--json", "--budget", "50"])
+        .env("LOCKSET_URL", url)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    let names = names.to_vec();
+    let shown = tokio::task::spawn_blocking(move || {
+        for line in lines.take(20) {
+            let seen: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let rows = seen["top"].as_array().unwrap();
+            let is_shown = |name: &String| rows.iter().any(|row| row["name"] == **name);
+            if names.iter().all(is_shown) {
+                return Some(seen);
+            }
+        }
+        None
+    });
+    let shown = tokio::time::timeout(SOON * 3, shown).await;
+    top.kill().unwrap();
+    top.wait().unwrap();
+    shown
+        .expect("in time")
+        .unwrap()
+        .expect("all locks of the others")
 }
 
 /// One that has announced itself, and was killed since.

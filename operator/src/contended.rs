@@ -1,59 +1,112 @@
 //! Locks with waiters, found by the channels that their releases are published on: no search for keys.
 
+use std::collections::{BTreeSet, HashSet};
+
 use lockset::Result;
-use lockset::operator::{Channels, within_braces};
+use lockset::operator::{Channels, Servers, within_braces};
 
 use crate::ask::{ask_all, command, texts};
 use crate::info::LockInfo;
-use crate::{Survey, glob};
+use crate::read::Reader;
 
-/// Patterns that match the channels of locks and no others.
-const CHANNELS: [&str; 2] = ["redisson_lock__channel:*", "redisson_rwlock:*"];
+/// What the keys behind a channel are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sought {
+    Lock,
+    /// A semaphore or a latch.
+    Counted,
+}
 
-/// Patterns that match the channels of semaphores and of latches.
-const COUNTED: [&str; 2] = ["redisson_sc:*", "redisson_countdownlatch__channel__*"];
+/// Patterns that match the channels of each and no others.
+const CHANNELS: [(Sought, &str); 4] = [
+    (Sought::Lock, "redisson_lock__channel:*"),
+    (Sought::Lock, "redisson_rwlock:*"),
+    (Sought::Counted, "redisson_sc:*"),
+    (Sought::Counted, "redisson_countdownlatch__channel__*"),
+];
 
-impl Survey {
-    /// Returns the locks, semaphores and latches that have waiters, held or not at that moment.
-    ///
-    /// They are found by the channels that waiters of this library and of Redisson subscribe to. So it costs next to
-    /// nothing on a server with many keys: 10 000 channels take 1.4 ms. It does not see tasks that wait for a lock that
-    /// their own client holds, polled waiters, waiters whose user has no right to subscribe, nor waiters for a lock of the
-    /// same name in another database.
-    ///
-    /// # Cancel safety
-    /// Nothing is changed.
-    ///
-    /// # Errors
-    /// As for [`locks`](Self::locks).
-    pub async fn contended(&self) -> Result<Vec<LockInfo>> {
+/// The keys that are waited for, of one server after the other.
+#[derive(Debug)]
+pub(crate) struct Contended {
+    servers: Servers,
+    /// The servers that have named their channels.
+    heard: HashSet<String>,
+    /// The keys behind these channels that are still to be read. A plain channel may be at any node of a cluster.
+    keys: BTreeSet<(Sought, String)>,
+    /// The server that was asked last.
+    asked: Option<String>,
+    left_out: HashSet<String>,
+}
+
+impl Contended {
+    pub(crate) fn new(servers: &Servers) -> Self {
+        Self {
+            servers: servers.clone(),
+            heard: HashSet::new(),
+            keys: BTreeSet::new(),
+            asked: None,
+            left_out: HashSet::new(),
+        }
+    }
+
+    /// Returns what is waited for at the next server; `None` after the last.
+    pub(crate) async fn next(&mut self, reader: &Reader) -> Result<Option<Vec<LockInfo>>> {
+        self.hear().await?;
+        let Some((_, first)) = self.keys.first() else {
+            return Ok(None);
+        };
+        let address = self.servers.endpoint(first);
+        self.asked = Some(address.clone());
+        let (of_it, others): (BTreeSet<_>, _) = self
+            .keys
+            .iter()
+            .cloned()
+            .partition(|(_, key)| self.servers.endpoint(key) == address);
+        let of = |sought: Sought| -> Vec<String> {
+            let keys = of_it.iter().filter(|(kind, _)| *kind == sought);
+            keys.map(|(_, key)| key.clone()).collect()
+        };
+        let mut locks = reader.read_waited_for(of(Sought::Lock)).await?;
+        locks.extend(reader.read_counted(of(Sought::Counted)).await?);
+        self.keys = others;
+        Ok(Some(locks))
+    }
+
+    /// Learns the channels of all servers that have not named them.
+    async fn hear(&mut self) -> Result<()> {
         let list = match self.servers.channels() {
             Channels::Plain => "CHANNELS",
             Channels::Sharded => "SHARDCHANNELS",
         };
-        let of_locks = self.keys_waited_for(list, CHANNELS).await?;
-        let counted = self.keys_waited_for(list, COUNTED).await?;
-        let mut locks = self.reader().read_waited_for(of_locks).await?;
-        locks.extend(self.reader().read_counted(counted).await?);
-        // Elsewhere this pattern is the server's own kind of pattern.
-        locks.retain(|lock| glob::matches(&self.pattern, &lock.name));
-        Ok(locks)
+        let routes = self.servers.routes().into_iter();
+        let routes = routes.map(|route| (self.servers.endpoint(&route), route));
+        let is_new =
+            |address: &String| !self.heard.contains(address) && !self.left_out.contains(address);
+        let routes: Vec<_> = routes.filter(|(address, _)| is_new(address)).collect();
+        let questions = routes.iter().flat_map(|(_, route)| {
+            CHANNELS.map(|(_, glob)| (route.clone(), command(&["PUBSUB", list, glob])))
+        });
+        let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
+        for ((address, _), answers) in routes.into_iter().zip(answers.chunks(CHANNELS.len())) {
+            self.asked = Some(address.clone());
+            for ((sought, _), answer) in CHANNELS.iter().zip(answers) {
+                let channels = texts(answer.as_ref().map_err(Clone::clone)?);
+                let keys = channels.iter().flat_map(|channel| keys_behind(channel));
+                self.keys.extend(keys.map(|key| (*sought, key)));
+            }
+            self.heard.insert(address);
+        }
+        Ok(())
     }
 
-    /// Returns the keys whose waiters are subscribed to a channel that matches one of these patterns.
-    async fn keys_waited_for(&self, list: &str, globs: [&str; 2]) -> Result<Vec<String>> {
-        let questions = self.servers.routes().into_iter().flat_map(|server| {
-            globs.map(|glob| (server.clone(), command(&["PUBSUB", list, glob])))
-        });
-        let questions: Vec<_> = questions.collect();
-        let mut keys = Vec::new();
-        for answer in ask_all(&self.servers, &questions).await {
-            let channels = texts(&answer?);
-            keys.extend(channels.iter().flat_map(|channel| keys_behind(channel)));
-        }
-        keys.sort_unstable();
-        keys.dedup();
-        Ok(keys)
+    /// Leaves out the server that was asked last.
+    pub(crate) fn leave_out(&mut self) {
+        self.left_out.extend(self.asked.take());
+        let Self {
+            servers, left_out, ..
+        } = self;
+        self.keys
+            .retain(|(_, key)| !left_out.contains(&servers.endpoint(key)));
     }
 }
 

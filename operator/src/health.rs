@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use lockset::Result;
 use lockset::operator::{Servers, text};
 use tokio::time::Instant;
@@ -94,7 +95,8 @@ impl Survey {
     /// Nothing is changed.
     ///
     /// # Errors
-    /// As for [`locks`](Self::locks). Without the right to ask, the answer has only the round trip.
+    /// As for [`locks`](Self::locks). Without the right to ask, the answer has only the round trip. A server that does not
+    /// answer is part of the answer ([`ServerLoad::failures`]) while another one does.
     pub async fn load(&self) -> Result<ServerLoad> {
         let mut load = ServerLoad {
             address: self.servers.address().to_owned(),
@@ -105,10 +107,20 @@ impl Survey {
             executed: 0,
             sent: self.servers.sent(),
         };
-        for route in self.servers.routes() {
+        let routes = self.servers.routes();
+        let asked = routes.iter().map(async |route| {
             let began = Instant::now();
-            let info = self.servers.ask(&route, &command(&["INFO", "stats"])).await;
-            let trip = began.elapsed();
+            let info = self.servers.ask(route, &command(&["INFO", "stats"])).await;
+            (self.servers.endpoint(route), began.elapsed(), info)
+        });
+        for (address, trip, info) in join_all(asked).await {
+            let info = match info {
+                Err(error) if error.is_io() || error.is_refused() => {
+                    load.failures.insert(address, error);
+                    continue;
+                }
+                info => info,
+            };
             load.round_trip = load.round_trip.max(trip);
             let info = match info {
                 Err(error) if error.is_denied() => continue,
@@ -125,7 +137,19 @@ impl Survey {
             let executed = number("total_commands_processed").unwrap_or_default();
             now.executed = now.executed.saturating_add(executed);
         }
-        let last = self.last_load.lock().replace(now);
+        if load.failures.len() == routes.len()
+            && let Some((_, failure)) = load.failures.pop_first()
+        {
+            return Err(failure);
+        }
+        // The sum over some of the servers is compared with no sum over all.
+        let last = match load.failures.is_empty() {
+            true => self.last_load.lock().replace(now),
+            false => {
+                *self.last_load.lock() = None;
+                None
+            }
+        };
         if let Some(rate) = last.and_then(|last| now.rate_since(&last)) {
             load.commands_per_second = rate;
         }

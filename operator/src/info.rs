@@ -279,4 +279,6 @@ pub struct ServerLoad {
     pub commands_per_second: u64,
     /// The longest round trip among them.
     pub round_trip: Duration,
+    /// Why a server of a cluster did not answer, by its host and port. The other figures are of the rest.
+    pub failures: BTreeMap<String, lockset::Error>,
 }

@@ -1,4 +1,5 @@
-//! Locks that are held and permits that are taken, found by two passes over the keys of all servers.
+//! Locks that are held and permits that are taken, found by two passes over the keys of all servers; or those that are
+//! waited for, found by their channels.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use std::time::Duration;
 use lockset::Result;
 use lockset::operator::Servers;
 
+use crate::contended::Contended;
 use crate::info::LockInfo;
 use crate::pass::{Pass, times};
 use crate::read::Reader;
@@ -14,31 +16,56 @@ use crate::{counted, glob};
 /// The server's time to read a hash: 0.98 s for 98 000, a tenth of them locks.
 const READ_COST: Duration = Duration::from_micros(10);
 
-/// Two passes over all keys that find locks, then semaphores; from [`Survey::scan`](crate::Survey::scan).
+/// A search for locks, part by part: two passes over all keys, for locks, then for semaphores, from
+/// [`Survey::scan`](crate::Survey::scan); or a look at the channels of waiters, from
+/// [`Survey::scan_contended`](crate::Survey::scan_contended).
 #[derive(Debug)]
 pub struct LockScan {
-    pass: Pass,
+    way: Way,
     reader: Reader,
+    /// The locks found so far: `SCAN` may name a key more than once.
+    found: HashSet<String>,
+}
+
+#[derive(Debug)]
+enum Way {
+    Keys(Box<Keys>),
+    /// With the pattern of the names.
+    Channels(Contended, String),
+}
+
+#[derive(Debug)]
+struct Keys {
+    pass: Pass,
     /// The pass over the sorted sets of semaphores, until it begins.
     permits: Option<Pass>,
     glob: String,
-    /// The locks found so far: `SCAN` may name a key more than once.
-    found: HashSet<String>,
 }
 
 impl LockScan {
     pub(crate) fn new(servers: &Servers, reader: Reader, glob: String, share: f64) -> Self {
         let permits = counted::GLOB.to_owned();
-        Self {
+        let keys = Keys {
             pass: Pass::new(servers, glob.clone(), "hash", share),
             permits: Some(Pass::new(servers, permits, counted::KEY_TYPE, share)),
             glob,
+        };
+        Self::of(Way::Keys(Box::new(keys)), reader)
+    }
+
+    pub(crate) fn of_contended(reader: Reader, contended: Contended, pattern: String) -> Self {
+        Self::of(Way::Channels(contended, pattern), reader)
+    }
+
+    fn of(way: Way, reader: Reader) -> Self {
+        Self {
+            way,
             reader,
             found: HashSet::new(),
         }
     }
 
-    /// Returns the locks of the next slice, often none; `None` when all keys have been looked at.
+    /// Returns the locks of the next slice, often none; `None` when all has been looked at.
     ///
     /// Each call makes a few round trips. It sleeps first, so that the pass as a whole takes at most its
     /// [share](crate::Survey::share) of the server's time.
@@ -60,6 +87,57 @@ impl LockScan {
     /// # Ok(()) }
     /// ```
     pub async fn next(&mut self) -> Result<Option<Vec<LockInfo>>> {
+        let locks = match &mut self.way {
+            Way::Keys(keys) => keys.next(&self.reader, &self.found).await?,
+            Way::Channels(contended, pattern) => {
+                let locks = contended.next(&self.reader).await?;
+                // Elsewhere this pattern is the server's own kind of pattern.
+                locks.map(|mut locks| {
+                    locks.retain(|lock| glob::matches(pattern, &lock.name));
+                    locks
+                })
+            }
+        };
+        Ok(locks.map(|mut locks| {
+            locks.retain(|lock| self.found.insert(lock.key.clone()));
+            locks
+        }))
+    }
+
+    pub(crate) async fn all(mut self) -> Result<Vec<LockInfo>> {
+        let mut all = Vec::new();
+        while let Some(locks) = self.next().await? {
+            all.extend(locks);
+        }
+        Ok(all)
+    }
+
+    /// Leaves out the rest of the server that the last call of [`next`](Self::next) asked, after its error: a node that is
+    /// away does not hide the locks of the others.
+    pub fn leave_out(&mut self) {
+        match &mut self.way {
+            Way::Keys(keys) => keys.pass.leave_out(),
+            Way::Channels(contended, _) => contended.leave_out(),
+        }
+    }
+
+    /// Returns about how many keys have been looked at; 0 for a look at channels.
+    #[must_use]
+    pub fn looked_at(&self) -> u64 {
+        match &self.way {
+            Way::Keys(keys) => keys.pass.looked_at(),
+            Way::Channels(..) => 0,
+        }
+    }
+}
+
+impl Keys {
+    /// Returns the locks of the next slice that were not found before.
+    async fn next(
+        &mut self,
+        reader: &Reader,
+        found: &HashSet<String>,
+    ) -> Result<Option<Vec<LockInfo>>> {
         let Some(slice) = self.pass.slice().await? else {
             let Some(permits) = self.permits.take() else {
                 return Ok(None);
@@ -74,28 +152,15 @@ impl LockScan {
         } else {
             slice.keys.clone()
         };
-        let new = keys.into_iter().filter(|key| !self.found.contains(key));
+        let new = keys.into_iter().filter(|key| !found.contains(key));
         let new: Vec<String> = new.collect();
         let busy = times(READ_COST, new.len());
         let locks = if is_of_permits {
-            self.reader.read_counted(new).await?
+            reader.read_counted(new).await?
         } else {
-            self.reader.read_some(new).await?
+            reader.read_some(new).await?
         };
         self.pass.done(&slice, busy);
-        self.found.extend(locks.iter().map(|lock| lock.key.clone()));
         Ok(Some(locks))
-    }
-
-    /// Leaves out the rest of the server that the last call of [`next`](Self::next) asked, after its error: a node that is
-    /// away does not hide the locks of the others.
-    pub fn leave_out(&mut self) {
-        self.pass.leave_out();
-    }
-
-    /// Returns about how many keys have been looked at.
-    #[must_use]
-    pub fn looked_at(&self) -> u64 {
-        self.pass.looked_at()
     }
 }

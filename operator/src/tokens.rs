@@ -120,6 +120,12 @@ impl TokenScan {
         Ok(Some(unused))
     }
 
+    /// Leaves out the rest of the server that the last call of [`next`](Self::next) asked, after its error: a node that is
+    /// away does not hide the counters of the others.
+    pub fn leave_out(&mut self) {
+        self.pass.leave_out();
+    }
+
     /// Returns about how many counters were passed over so far, because their numbers are not known to be times:
     /// Redisson uses them too, or they are ahead of the server's clock, which was set back. These are never purged.
     #[must_use]

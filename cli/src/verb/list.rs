@@ -45,40 +45,39 @@ impl List {
             .matching(&self.glob)
             .share(self.budget / 100.0);
         let (mut found, mut ended): (Vec<LockInfo>, _) = (Vec::new(), status::OK);
-        if self.contended {
-            found = survey.contended().await?;
-        } else {
-            let mut scan = survey.scan();
-            'pass: loop {
-                let locks = match scan.next().await {
-                    Ok(Some(locks)) => locks,
-                    Ok(None) => break,
-                    Err(error) if error.is_io() || error.is_refused() => {
-                        ended = Failure::from(error).report();
-                        scan.leave_out();
-                        continue;
-                    }
-                    Err(error) => return Err(error.into()),
-                };
-                let locks = locks.into_iter().filter(|lock| self.wants(lock));
-                if context.output.json {
-                    // Printed as they are found, because there may be many.
-                    for lock in locks {
-                        if !context.output.say(&LockFact::from(&lock), String::new)? {
-                            break 'pass;
-                        }
-                    }
-                } else {
-                    found.extend(locks);
+        let mut scan = match self.contended {
+            true => survey.scan_contended(),
+            false => survey.scan(),
+        };
+        'pass: loop {
+            let locks = match scan.next().await {
+                Ok(Some(locks)) => locks,
+                Ok(None) => break,
+                Err(error) => {
+                    ended = Failure::of_one_server(error)?.report();
+                    scan.leave_out();
+                    continue;
                 }
+            };
+            let locks = locks.into_iter().filter(|lock| self.wants(lock));
+            if context.output.json {
+                // Printed as they are found, because there may be many.
+                for lock in locks {
+                    if !context.output.say(&LockFact::from(&lock), String::new)? {
+                        break 'pass;
+                    }
+                }
+            } else {
+                found.extend(locks);
             }
         }
-        found.retain(|lock| self.wants(lock));
         found.sort_by(|a, b| a.name.cmp(&b.name));
         if found.is_empty() && ended != status::OK {
             return Ok(ended);
         }
-        print(context, &found)?;
+        if !context.output.json {
+            print(context, &found)?;
+        }
         client.shutdown().await?;
         Ok(ended)
     }
@@ -91,12 +90,6 @@ impl List {
 
 fn print(context: &Context, locks: &[LockInfo]) -> Result<(), Failure> {
     let output = &context.output;
-    if output.json {
-        for lock in locks {
-            output.say(&LockFact::from(lock), String::new)?;
-        }
-        return Ok(());
-    }
     if locks.is_empty() {
         output.note("no such locks");
         return Ok(());

@@ -91,8 +91,17 @@ impl Tokens {
         let share = self.budget / 100.0;
         let survey = Survey::new(&client).matching(&self.glob).share(share);
         let mut scan = survey.tokens(self.older);
-        let mut tally = Tally::default();
-        'pass: while let Some(counters) = scan.next().await? {
+        let (mut tally, mut ended) = (Tally::default(), status::OK);
+        'pass: loop {
+            let counters = match scan.next().await {
+                Ok(Some(counters)) => counters,
+                Ok(None) => break,
+                Err(error) => {
+                    ended = Failure::of_one_server(error)?.report();
+                    scan.leave_out();
+                    continue;
+                }
+            };
             for some in counters.chunks(TOGETHER_MAX) {
                 let became = self.became(&client, some, share).await;
                 for (counter, became) in some.iter().zip(became) {
@@ -103,11 +112,14 @@ impl Tokens {
                 }
             }
         }
+        if tally.found == 0 && ended != status::OK {
+            return Ok(ended);
+        }
         if !context.output.json {
             self.print(context, &tally, scan.passed_over())?;
         }
         client.shutdown().await?;
-        Ok(status::OK)
+        Ok(ended)
     }
 
     /// The outcome for each counter; none without `--purge`, and for counters in use.

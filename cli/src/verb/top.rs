@@ -30,6 +30,9 @@ use crate::{span, status};
 /// The most of the server's time, in percent, that a view may take for as long as it is open.
 const BUDGET_MAX: f64 = 50.0;
 
+/// A server that does not answer for this long is left out of a look.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
 /// Between two frames: a bar drains in small steps.
 const FRAME: Duration = Duration::from_millis(200);
 
@@ -96,7 +99,7 @@ impl Top {
                 "give a budget of {BUDGET_MAX} percent at most"
             )));
         }
-        let client = context.client().await?;
+        let client = context.client_that_gives_up(SILENCE_MAX).await?;
         let survey = Survey::new(&client).matching(&self.glob);
         check(&survey).await?;
         let began = Instant::now();

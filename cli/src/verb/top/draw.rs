@@ -397,6 +397,7 @@ mod tests {
                 waits: Vec::new(),
             }),
             trouble: None,
+            has_failed: false,
         };
         model.take(sample(0, 30));
         model.take(sample(17, 13));

@@ -87,8 +87,10 @@ pub(super) struct Sample {
     pub(super) clients: usize,
     pub(super) round_trip: Duration,
     pub(super) detail: Option<Detail>,
-    /// The error of a look that failed.
+    /// The error of a look that failed, or of a server that was left out.
     pub(super) trouble: Option<String>,
+    /// Whether nothing was seen.
+    pub(super) has_failed: bool,
 }
 
 /// The state of a lock.
@@ -241,10 +243,10 @@ impl Model {
         if self.is_frozen {
             return;
         }
-        if sample.trouble.is_some() {
-            if self.last.trouble.is_none() {
-                self.tell(sample.at, sample.trouble.clone().unwrap_or_default(), true);
-            }
+        if let (Some(trouble), None) = (&sample.trouble, &self.last.trouble) {
+            self.tell(sample.at, trouble.clone(), true);
+        }
+        if sample.has_failed {
             self.last.trouble = sample.trouble;
             return;
         }
@@ -628,6 +630,7 @@ mod tests {
             model.take(Sample {
                 at: s(f64::from(at)),
                 trouble: Some("no answer".to_owned()),
+                has_failed: true,
                 ..Sample::default()
             });
         }

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::model::{Detail, OTHERS_MAX, Place, Sample, Seen, WATCHED_MAX};
 use crate::facts::{numbers, short, who};
-use crate::failure::Failure;
+use crate::failure::{Failure, is_of_one_server};
 use crate::span;
 
 /// The time between two looks at the locks in sight.
@@ -111,6 +111,7 @@ impl Sampler {
                 Err(error) => Sample {
                     at: self.began.elapsed(),
                     trouble: Some(error.to_string()),
+                    has_failed: true,
                     ..Sample::default()
                 },
             };
@@ -127,29 +128,39 @@ impl Sampler {
         due: &mut Due,
         news: &mut mpsc::Receiver<Result<Vec<LockInfo>, lockset::Error>>,
     ) -> Result<Sample, lockset::Error> {
+        // In every look, so that a server that has gone away is noticed although no locks are in sight.
+        let load = self.survey.load().await?;
         let mut locks: Vec<LockInfo> = Vec::new();
         while let Ok(found) = news.try_recv() {
-            locks.extend(found?);
+            // What is wrong with one server is seen by the load.
+            match found {
+                Err(error) if is_of_one_server(&error) => {}
+                found => locks.extend(found?),
+            }
         }
         if Instant::now() >= due.contended {
             let began = Instant::now();
-            locks.extend(self.survey.contended().await?);
+            locks.extend(contended(&self.survey).await?);
             due.contended = began + began.elapsed().div_f64(self.share);
         }
         if Instant::now() >= due.clients {
             self.clients = self.survey.clients().await.unwrap_or_default();
             due.clients = Instant::now() + EVERY * 10;
         }
-        // In every look, so that a server that has gone away is noticed although no locks are in sight.
-        let load = self.survey.load().await?;
+        let (survey, away) = (self.survey.clone(), &load.failures);
+        let answers = |name: &str| {
+            let place = survey.place(name);
+            place.is_ok_and(|(_, address)| !away.contains_key(&address))
+        };
         let wanted = self.wanted.borrow().clone();
         self.learn(&locks);
-        let looked_for = self.names(&wanted);
+        let mut looked_for = self.names(&wanted);
+        looked_for.retain(|name| answers(name));
         let names: Vec<&str> = looked_for.iter().map(String::as_str).collect();
-        locks.extend(self.survey.named(&names).await?);
+        locks.extend(survey.named(&names).await?);
         let detail = match &wanted.selected {
-            Some(name) => self.survey.inspect(name).await.ok().flatten(),
-            None => None,
+            Some(name) if answers(name) => survey.inspect(name).await.ok().flatten(),
+            _ => None,
         };
         if let Some(found) = &detail {
             locks.push(found.lock.clone());
@@ -168,7 +179,8 @@ impl Sampler {
             round_trip: load.round_trip,
             clients: self.clients.len(),
             detail: detail.map(|found| described(&found)),
-            trouble: None,
+            trouble: load.failures.values().next().map(ToString::to_string),
+            has_failed: false,
         })
     }
 
@@ -230,10 +242,14 @@ async fn scan(survey: Survey, found: mpsc::Sender<Result<Vec<LockInfo>, lockset:
                 }
                 Ok(None) => break,
                 Err(error) => {
+                    let is_over = !is_of_one_server(&error);
                     if found.send(Err(error)).await.is_err() {
                         return;
                     }
-                    break;
+                    if is_over {
+                        break;
+                    }
+                    scan.leave_out();
                 }
             }
         }
@@ -286,9 +302,23 @@ fn described(found: &LockDetail) -> Detail {
     }
 }
 
+/// What is waited for at the servers that answer.
+async fn contended(survey: &Survey) -> Result<Vec<LockInfo>, lockset::Error> {
+    let (mut scan, mut all) = (survey.scan_contended(), Vec::new());
+    loop {
+        match scan.next().await {
+            Ok(Some(locks)) => all.extend(locks),
+            Ok(None) => return Ok(all),
+            Err(error) if is_of_one_server(&error) => scan.leave_out(),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Looks once, so that an error of the server is reported before the view takes the screen.
 pub(super) async fn check(survey: &Survey) -> Result<(), Failure> {
-    survey.contended().await?;
+    survey.load().await?;
+    contended(survey).await?;
     Ok(())
 }
 
