@@ -18,7 +18,7 @@ pub use crate::conn::{Channels, command, value::text};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::leave;
-pub use crate::engine::keys::{LockName, within_braces};
+pub use crate::engine::keys::{HOLDS_OF_PERMITS, LockName, within_braces};
 use crate::fair::FairLock;
 pub use crate::observe::announce::{Entry, INDEX_KEY, Record, key_of};
 use crate::reentrant::ReentrantLock;
@@ -163,6 +163,7 @@ impl Holds<'_> {
     /// # Errors
     /// As for calls that acquire a lock.
     pub async fn holders(&self, operation: &'static str) -> Result<Vec<String>> {
+        self.0.name_to_free(operation)?;
         let holds = self.0.inspect(operation).await?.into_iter();
         let in_mode = holds.filter(|hold| hold.mode == self.0.mode);
         Ok(in_mode.map(|hold| hold.holder.id).collect())
@@ -170,8 +171,13 @@ impl Holds<'_> {
 
     /// Leaves a reason for the holder with this id, before its hold is taken away. Without the right to write it the
     /// holder learns no reason.
-    pub async fn leave_reason(&self, holder: &str, reason: &str) {
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid): it is no lock that can be taken away.
+    pub async fn leave_reason(&self, holder: &str, reason: &str) -> Result<()> {
+        self.0.name_to_free("leave_reason")?;
         leave(self.0.core(), holder, reason).await;
+        Ok(())
     }
 
     /// Takes the hold with this id away; `false` if there is none.
@@ -182,30 +188,27 @@ impl Holds<'_> {
         // The field of a writer has this suffix.
         let holder = holder.strip_suffix(":write").unwrap_or(holder);
         let forced = self.0.forced(Some(holder));
-        let call = self.0.protocol.force(self.0.name(operation)?, &forced);
+        let call = (self.0.protocol).force(self.0.name_to_free(operation)?, &forced);
         let asked = self.0.ask(operation, &call, Tick::NEVER, Answer::is_done);
         asked.await
     }
 
-    /// Runs `purge_token.lua` about the counter of this lock. `read` gets its status, and whether an earlier attempt
-    /// may have been executed.
+    /// Runs the script of this name on keys of one slot. `read` gets its status, and whether an earlier
+    /// attempt may have been executed.
     ///
     /// # Errors
     /// As for calls that acquire a lock, and if `read` does not know the status.
     pub async fn purge<T>(
         &self,
         operation: &'static str,
+        keys: &[&str],
         arguments: &[&str],
         read: impl FnOnce(i64, bool) -> Option<T>,
     ) -> Result<T> {
-        let name = self.0.name(operation)?;
-        let (token, others) = (name.token_key(), name.keys_in_use());
-        let others = others.iter().map(String::as_str);
-        let keys: Vec<&str> = [&*token].into_iter().chain(others).collect();
-        let call = Call::new(&catalog::PURGE_TOKEN, name.key(), &keys)
-            .arg(arguments)
-            .arg(name.lock_channel())
-            .arg(name.rw_channel());
+        let mut scripts = catalog::ALL.iter().filter(|(name, _)| *name == operation);
+        let (_, script) = scripts.next().expect("a script of the catalog");
+        let route = self.0.name(operation)?.key();
+        let call = Call::new(script, route, keys).arg(arguments);
         let read = |answer: &Answer| {
             let status = reply::int(&answer.value)?;
             read(status, answer.repeated).ok_or_else(|| reply::unreadable(&answer.value))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockset_operator::{ClientInfo, LockHolder, LockInfo, QueuedWaiter};
+use lockset_operator::{ClientInfo, HoldMode, LockHolder, LockInfo, LockKind, QueuedWaiter};
 use serde::Serialize;
 
 use crate::output::shown;
@@ -21,6 +21,8 @@ pub(crate) struct LockFact<'a> {
     free_permits: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parties: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a str>,
 }
@@ -74,6 +76,7 @@ impl<'a> From<&'a LockInfo> for LockFact<'a> {
             token: lock.token.map(lockset::FencingToken::get),
             free_permits: lock.free_permits,
             count: lock.count,
+            parties: lock.parties,
             value: lock.value.as_deref(),
         }
     }
@@ -123,14 +126,41 @@ impl<'a> ClientFact<'a> {
     }
 }
 
-/// The numbers of a semaphore or a latch in words.
+/// The numbers of a semaphore, a latch or a barrier in words.
 pub(crate) fn numbers(lock: &LockInfo) -> Option<String> {
-    let taken = u64::try_from(lock.holders.len()).unwrap_or(u64::MAX);
-    let permits = lock.free_permits.map(|free| {
-        let all = taken.saturating_add(free);
-        format!("{taken} of {all} permits taken, {free} free")
-    });
-    permits.or_else(|| Some(format!("{} left to count down", lock.count?)))
+    if let Some(free) = lock.free_permits {
+        let taken = taken(lock);
+        return Some(match lock.kind {
+            LockKind::PlainSemaphore => format!(
+                "{free} permits free, {taken} taken by clients of lockset; what Redisson has is not noted"
+            ),
+            // It may be a plain one, and others may have the rest.
+            _ if taken == 0 => format!("{free} permits free"),
+            _ => {
+                let all = taken.saturating_add(free);
+                format!("{taken} of {all} permits taken, {free} free")
+            }
+        });
+    }
+    if let Some(parties) = lock.parties {
+        return Some(format!("{} of {parties} parties have come", lock.waiters));
+    }
+    Some(format!("{} left to count down", lock.count?))
+}
+
+/// How many permits of a semaphore are known to be taken.
+pub(crate) fn taken(lock: &LockInfo) -> u64 {
+    let holders = lock.holders.iter();
+    holders.map(|holder| u64::from(holder.hold_count)).sum()
+}
+
+/// How many times a holder has it; empty for once.
+pub(crate) fn times(holder: &LockHolder) -> String {
+    match (holder.hold_count, holder.mode) {
+        (1, _) => String::new(),
+        (count, HoldMode::Permit) => format!(", {count} permits"),
+        (count, _) => format!(", {count} times"),
+    }
 }
 
 /// A client in a few words: host, process and label or program; without an announcement its address; otherwise its

@@ -1,7 +1,7 @@
 //! Looks up a lock of any kind by its name.
 
 use lockset::{Client, Error, Holder};
-use lockset_operator::{LockKind, ReleaseHolder, Survey};
+use lockset_operator::{LockInfo, LockKind, ReleaseHolder, Survey};
 
 use crate::connect::Context;
 use crate::failure::Failure;
@@ -10,10 +10,6 @@ use crate::status;
 
 /// A lock that is free at one look and taken at the next looks like no lock; the number of such pairs in a row.
 const LOOKS_MAX: usize = 10;
-
-/// The prefix of the hashes with the holders of plain semaphores, which have the form of a lock. A client with a key prefix
-/// cannot name them.
-const HOLDERS_OF_PERMITS: &str = "lockset_sem_holds:";
 
 /// The two layouts of a lock at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,20 +56,21 @@ pub(crate) async fn named(context: &Context, client: &Client, given: &str) -> St
 
 /// Asks the server. A key that is no lock is an error.
 pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Failure> {
-    if name.starts_with(HOLDERS_OF_PERMITS) {
+    let survey = Survey::new(client);
+    if let Some(semaphore) = survey.semaphore_noted_at(name) {
         let message = format!(
-            "{} is no lock: lockset counts there who has permits of a plain semaphore",
-            quoted(name)
+            "{} is no lock: lockset notes there who has permits of the plain semaphore {}; `show` that one",
+            quoted(name),
+            quoted(&semaphore)
         );
         return Err(Failure::new(status::NOT_A_LOCK, message));
     }
     match look(client, name).await {
         Err(error) if error.is_wrong_type() => {
-            let survey = Survey::new(client);
             if let Ok(Some(found)) = survey.inspect(name).await
-                && let Some(count) = found.lock.count
+                && let Some(failure) = no_lock(name, &found.lock)
             {
-                return Err(latch(name, count));
+                return Err(failure);
             }
             Err(number(&survey, name).await.unwrap_or_else(|| error.into()))
         }
@@ -81,23 +78,44 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Failure> 
     }
 }
 
-fn latch(name: &str, count: u64) -> Failure {
-    let message = format!(
-        "{} is no lock but a latch with {count} to count down",
-        quoted(name)
-    );
-    Failure::new(status::NOT_A_LOCK, message)
+/// Says what it is, if it has no holder that can be evicted: a latch, or a plain semaphore.
+fn no_lock(name: &str, found: &LockInfo) -> Option<Failure> {
+    let what = match (found.count, found.free_permits) {
+        (Some(count), _) => format!("a latch with {count} to count down"),
+        (None, Some(free)) if found.kind == LockKind::PlainSemaphore => {
+            let left = permits(free.into());
+            format!(
+                "a plain semaphore with {left} left; it has no leases, and its holders give their permits back"
+            )
+        }
+        // Permits with leases would be known.
+        (None, Some(0)) if found.holders.is_empty() => {
+            "a semaphore with no permit left: a plain one whose holders are not noted, or one with 0 permits in all"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    let message = format!("{} is no lock but {what}", quoted(name));
+    Some(Failure::new(status::NOT_A_LOCK, message))
 }
 
 /// Says what a number may be, as it is no lock. `None` for another key, or for a user who may not ask.
 pub(crate) async fn number(survey: &Survey, name: &str) -> Option<Failure> {
     let number = survey.number(name).await.ok()??;
-    let message = format!(
-        "{} is no lock but the number {number}: a semaphore with {}, all free; a latch with {number} to count \
-         down and no subscribed waiter; or a value of an application",
-        quoted(name),
-        permits(number.into())
-    );
+    let what = match number {
+        1.. => format!(
+            "a semaphore with {permits}, all free; a plain one with {permits} left; a latch with {number} to count \
+             down and no subscribed waiter",
+            permits = permits(number.into())
+        ),
+        // A semaphore of the other kind would be known by its permits.
+        _ => "a plain semaphore with no permit left; a semaphore with 0 permits in all; an open latch of \
+              Redisson"
+            .to_owned(),
+    };
+    let name = quoted(name);
+    let message =
+        format!("{name} is no lock but the number {number}: {what}; or a value of an application");
     Some(Failure::new(status::NOT_A_LOCK, message))
 }
 
@@ -146,7 +164,9 @@ async fn taken_permits(client: &Client, name: &str) -> Result<Option<Found>, Err
     if holders.is_empty() {
         // The leases of permits may have ended, which only a look at all of them tells.
         match Survey::new(client).inspect(name).await {
-            Ok(Some(found)) if found.lock.kind == LockKind::Semaphore => {}
+            Ok(Some(found))
+                if found.lock.kind == LockKind::Semaphore
+                    && no_lock(name, &found.lock).is_none() => {}
             _ => return Ok(None),
         }
     }
@@ -165,9 +185,13 @@ pub(crate) async fn is_free_to_readers(
 ) -> Result<bool, Failure> {
     let survey = Survey::new(client);
     for _ in 0..LOOKS_MAX {
-        if let Some(found) = survey.inspect(name).await? {
-            if let Some(count) = found.lock.count {
-                return Err(latch(name, count));
+        // A barrier of this name has keys of its own.
+        let found = survey.inspect(name).await?;
+        if let Some(found) = found.filter(|found| found.lock.kind != LockKind::Barrier) {
+            if let Some(failure) = no_lock(name, &found.lock)
+                && !*had_permits
+            {
+                return Err(failure);
             }
             *had_permits = found.lock.kind == LockKind::Semaphore;
             return Ok(found.lock.holders.is_empty());

@@ -255,7 +255,9 @@ async fn the_holders_of_a_plain_semaphore_are_no_lock() {
     let counted = server.keys().await.contains(&key.to_owned());
     assert!(counted, "the holders are counted there");
     let listed = lockset(&server.url(), &["list", "--json"]).await;
-    assert_eq!(objects(&listed, 0), [Value::Null; 0]);
+    let listed = objects(&listed, 0);
+    let listed: Vec<_> = listed.iter().map(|it| (&it["name"], &it["kind"])).collect();
+    assert_eq!(listed, [(&"seats".into(), &"plain-semaphore".into())]);
     for arguments in [
         &["show", key][..],
         &["wait", key, "--timeout", "0"],
@@ -264,9 +266,158 @@ async fn the_holders_of_a_plain_semaphore_are_no_lock() {
     ] {
         let refused = lockset(&server.url(), arguments).await;
         assert_eq!(refused.status.code(), Some(65), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("plain semaphore \"seats\""), "{said}");
     }
     permit.release().await.unwrap();
     assert_eq!(seats.available().await.unwrap(), 1);
+}
+
+/// The number says what is left, and the notes who of lockset has permits. Of Redisson's nothing is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_of_a_plain_semaphore_are_shown_as_far_as_they_are_noted() {
+    let server = Server::start();
+    let client = Client::builder(&server.url()).key_prefix("app:").build();
+    let client = client.await.unwrap();
+    let seats = client.plain_semaphore("seats").permits(3).many(2);
+    let permits = seats.acquire().await.unwrap();
+    let run = async |arguments: &[&str]| {
+        let all = [&["--prefix", "app:"], arguments].concat();
+        lockset(&server.url(), &all).await
+    };
+    for verb in [&["list", "--json"][..], &["show", "seats", "--json"]] {
+        let found = objects(&run(verb).await, 0).remove(0);
+        assert_eq!(
+            (&found["kind"], &found["free_permits"]),
+            (&"plain-semaphore".into(), &1.into())
+        );
+        let holders = found["holders"].as_array().unwrap();
+        assert_eq!((holders.len(), &holders[0]["count"]), (1, &2.into()));
+        assert_eq!(holders[0]["library"], "lockset");
+    }
+    let rows = text(&run(&["list"]).await);
+    assert!(
+        rows.contains("plain-semaphore") && rows.contains("1 free"),
+        "{rows}"
+    );
+    // Redisson takes the last one.
+    let mut java = redis::cmd("INCRBY");
+    java.arg("app:seats").arg(-1);
+    let () = java.query_async(&mut server.admin().await).await.unwrap();
+    let people = text(&run(&["show", "seats"]).await);
+    let said = "0 permits free, 2 taken by clients of lockset; what Redisson has is not noted";
+    assert!(
+        people.contains(said) && people.contains(", 2 permits"),
+        "{people}"
+    );
+    assert!(!people.contains("lease"), "it has none: {people}");
+    make_operator(&server).await;
+    for url in [server.url(), as_operator(&server.url())] {
+        let wait = ["--prefix", "app:", "wait", "seats", "--timeout", "0"];
+        let refused = lockset(&url, &wait).await;
+        assert_eq!(refused.status.code(), Some(65), "{refused:?}");
+    }
+    for verb in [
+        &["free", "seats", "--reason", "test", "--yes"][..],
+        &["release", "seats", "--holder", "nobody:1"],
+    ] {
+        let refused = run(verb).await;
+        assert_eq!(refused.status.code(), Some(65), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            said.contains("a plain semaphore with 0 permits left"),
+            "{said}"
+        );
+    }
+    // One that waits shows the semaphore, and not who has the rest.
+    permits.release().await.unwrap();
+    let mut rest = redis::cmd("INCRBY");
+    rest.arg("app:seats").arg(-2);
+    let () = rest.query_async(&mut server.admin().await).await.unwrap();
+    let waits = tokio::spawn(async move { seats.acquire().await.map(drop) });
+    let listed = async || objects(&run(&["list", "--contended", "--json"]).await, 0);
+    eventually(SOON, "it waits", async || !listed().await.is_empty()).await;
+    let people = text(&run(&["show", "seats"]).await);
+    assert!(people.contains("0 permits free\n"), "{people}");
+    let waited = run(&["wait", "seats", "--timeout", "0"]).await;
+    assert_eq!(waited.status.code(), Some(65), "{waited:?}");
+    waits.abort();
+    // All are Java's, and no call waits.
+    eventually(SOON, "it waits no longer", async || {
+        listed().await.is_empty()
+    })
+    .await;
+    let shown = run(&["show", "seats"]).await;
+    assert_eq!(shown.status.code(), Some(65), "{shown:?}");
+    let said = String::from_utf8(shown.stderr).unwrap();
+    assert!(
+        said.contains("a plain semaphore with no permit left"),
+        "{said}"
+    );
+    assert!(!said.contains("all free"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_parties_of_a_barrier_are_shown_while_they_wait() {
+    let server = Server::start();
+    let client = announcing(&server.url()).await;
+    let mut admin = server.admin().await;
+    for foreign in [
+        &["SET", "lockset_barrier:{other}", "3"][..],
+        &[
+            "ZADD",
+            "lockset_barrier_arrived:{other}",
+            "9000000000000",
+            "user:7",
+        ],
+        &["SET", "lockset_barrier:{alone}", "3"],
+    ] {
+        let mut write = redis::cmd(foreign[0]);
+        let () = write
+            .arg(&foreign[1..])
+            .query_async(&mut admin)
+            .await
+            .unwrap();
+    }
+    let tasks = ["worker-1", "worker-2"].map(|party| {
+        let barrier = client.barrier("step{1}", 3).party(party);
+        tokio::spawn(async move { barrier.wait().await })
+    });
+    for verb in [&["list", "--json"][..], &["list", "--contended", "--json"]] {
+        eventually(SOON, "both have come", async || {
+            let found = objects(&lockset(&server.url(), verb).await, 0);
+            let is_it = |found: &Value| found["name"] == "step{1}" && found["waiters"] == 2;
+            found.len() == 1 && is_it(&found[0]) && found[0]["parties"] == 3
+        })
+        .await;
+    }
+    let rows = text(&lockset(&server.url(), &["list"]).await);
+    assert!(rows.contains("barrier") && rows.contains("2/3"), "{rows}");
+    let shown = lockset(&server.url(), &["show", "step{1}", "--json"]).await;
+    let shown = objects(&shown, 0).remove(0);
+    assert_eq!(
+        (&shown["kind"], &shown["key"]),
+        (&"barrier".into(), &"lockset_barrier::step{1}".into())
+    );
+    let queue = shown["queue"].as_array().unwrap();
+    assert_eq!((queue.len(), &queue[0]["mode"]), (2, &"party".into()));
+    assert!(queue[0]["kept_ms"].as_u64() > Some(0), "{shown}");
+    let people = text(&lockset(&server.url(), &["show", "step{1}"]).await);
+    assert!(people.contains("2 of 3 parties have come"), "{people}");
+    assert!(
+        people.contains("worker-1") && people.contains("worker-2"),
+        "{people}"
+    );
+    for other in ["other", "alone"] {
+        let free = lockset(&server.url(), &["show", other]).await;
+        assert_eq!(free.status.code(), Some(1), "{free:?}");
+    }
+    client.barrier("step{1}", 3).wait().await.unwrap();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let over = lockset(&server.url(), &["show", "step{1}"]).await;
+    assert_eq!(over.status.code(), Some(1), "{over:?}");
 }
 
 /// Another one renews the lock, and the dead one is no holder of it.

@@ -6,23 +6,27 @@ use lockset::Result;
 use lockset::operator::{Channels, Servers, within_braces};
 
 use crate::ask::{ask_all, command, texts};
+use crate::barrier;
 use crate::info::LockInfo;
 use crate::read::Reader;
+use crate::recognize::name_behind;
 
-/// What the keys behind a channel are.
+/// The kind of the keys behind a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sought {
     Lock,
     /// A semaphore or a latch.
     Counted,
+    Barrier,
 }
 
 /// Patterns that match the channels of each and no others.
-const CHANNELS: [(Sought, &str); 4] = [
+const CHANNELS: [(Sought, &str); 5] = [
     (Sought::Lock, "redisson_lock__channel:*"),
     (Sought::Lock, "redisson_rwlock:*"),
     (Sought::Counted, "redisson_sc:*"),
     (Sought::Counted, "redisson_countdownlatch__channel__*"),
+    (Sought::Barrier, "lockset_barrier:*"),
 ];
 
 /// The keys that are waited for, of one server after the other.
@@ -68,6 +72,10 @@ impl Contended {
         };
         let mut locks = reader.read_waited_for(of(Sought::Lock)).await?;
         locks.extend(reader.read_counted(of(Sought::Counted)).await?);
+        let barriers = of(Sought::Barrier).into_iter();
+        let barriers = barriers.filter_map(|key| reader.name(&key)).collect();
+        let waiting = reader.read_barriers(barriers).await?;
+        locks.extend(waiting.into_iter().map(|found| found.lock));
         self.keys = others;
         Ok(Some(locks))
     }
@@ -110,8 +118,8 @@ impl Contended {
     }
 }
 
-/// Returns the keys of the locks, semaphores and latches that publish their release on a channel of this name, or have a
-/// helper key of this name. Empty if it is neither. `x` and `{x}` share theirs.
+/// Returns the keys of the locks, semaphores, latches and barriers that publish their release on a channel of this name,
+/// or have a helper key of this name. Empty if it is neither. `x` and `{x}` share theirs.
 fn keys_behind(helper: &str) -> Vec<String> {
     const PREFIXES: [&str; 4] = [
         "redisson_lock__channel:",
@@ -126,6 +134,9 @@ fn keys_behind(helper: &str) -> Vec<String> {
             .and_then(|rest| rest.strip_suffix('}'));
         let own = rest.strip_prefix(':').filter(|name| name.contains('{'));
         return inner.or(own).map(str::to_owned).into_iter().collect();
+    }
+    if let Some(name) = name_behind(barrier::CHANNEL, helper) {
+        return vec![name.to_owned()];
     }
     let mut rests = PREFIXES
         .iter()
@@ -181,6 +192,7 @@ mod tests {
                 lock.semaphore_channel(),
                 lock.latch_channel(false),
                 lock.latch_channel(true),
+                lock.barrier_key(),
                 format!("{}:{waiter}", lock.lock_channel()),
             ] {
                 let keys = keys_behind(&channel);

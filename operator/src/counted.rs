@@ -1,15 +1,18 @@
 //! Semaphores and latches as operators see them.
 //!
 //! Invariant: a number of an application is never shown. A semaphore has permits with ids like ours or Redisson's, or
-//! waiters; a latch has waiters.
+//! waiters; a plain semaphore has holders that are noted with ids like ours, or waiters; a latch has waiters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockset::Result;
 use lockset::operator::{Channels, LockName, permit_id, within_braces};
 use redis::Value;
 
-use crate::ask::{Question, ask_all, command, integer, milliseconds, scored, scored_as, span_of};
+use crate::ask::{
+    Question, ask_all, command, integer, milliseconds, pairs, scored, scored_as, span_of,
+};
 use crate::info::{HoldMode, LockHolder, LockInfo, LockKind, QueuedWaiter};
 use crate::read::Reader;
 use crate::recognize::client_of;
@@ -27,7 +30,7 @@ const LAST: &str = "9999";
 const REDISSON_PERMIT_LEN: usize = 16;
 
 /// The number of questions for each key.
-const QUESTIONS: usize = 4;
+const QUESTIONS: usize = 5;
 
 /// Returns the keys of the semaphores whose permits may be in the sorted set with this key. `x` and `{x}` share it.
 pub(crate) fn keys_of(timeouts: &str) -> Vec<String> {
@@ -53,6 +56,27 @@ fn permit(member: &Value) -> Option<String> {
     (is_redisson || client_of(&id).is_some()).then_some(id)
 }
 
+/// Reads who of ours has permits of a plain semaphore, and how many; empty if it is a hash of an application.
+fn noted(fields: &[(String, String)]) -> Vec<(String, u32)> {
+    let read = fields.iter().map(|(holder, count)| {
+        client_of(holder)?;
+        let count = count.parse().ok().filter(|count| *count > 0)?;
+        Some((holder.clone(), count))
+    });
+    read.collect::<Option<_>>().unwrap_or_default()
+}
+
+fn holder(id: &str, hold_count: u32, remaining: Option<Duration>) -> LockHolder {
+    LockHolder {
+        id: id.to_owned(),
+        mode: HoldMode::Permit,
+        hold_count,
+        remaining,
+        held_for: None,
+        client: None,
+    }
+}
+
 /// The replies about one key.
 struct Replies {
     now: f64,
@@ -60,6 +84,8 @@ struct Replies {
     /// Permits with the ends of their leases.
     permits: Vec<(String, f64)>,
     places: usize,
+    /// The holders of permits of a plain semaphore that are ours, each with its number of permits.
+    noted: Vec<(String, u32)>,
 }
 
 impl Replies {
@@ -74,11 +100,13 @@ impl Replies {
         };
         let permits = answers[2].as_ref().map(|all| scored_as(all, permit));
         let places = answers[3].as_ref().map(|all| scored(all).len());
+        let fields = answers[4].as_ref().ok().and_then(pairs);
         Ok(Some(Self {
             now: answers[1].as_ref().map(milliseconds).unwrap_or_default(),
             count,
             permits: permits.unwrap_or_default(),
             places: places.unwrap_or_default(),
+            noted: noted(&fields.unwrap_or_default()),
         }))
     }
 
@@ -91,15 +119,13 @@ impl Replies {
             self.permits.iter().partition(|(_, end)| *end > self.now);
         let mut holders: Vec<LockHolder> = taken
             .iter()
-            .map(|(id, end)| LockHolder {
-                id: id.clone(),
-                mode: HoldMode::Permit,
-                hold_count: 1,
-                remaining: Some(left(*end)),
-                held_for: None,
-                client: None,
-            })
+            .map(|(id, end)| holder(id, 1, Some(left(*end))))
             .collect();
+        let is_plain = self.permits.is_empty() && !self.noted.is_empty();
+        if is_plain {
+            let noted = self.noted.iter();
+            holders = noted.map(|(id, count)| holder(id, *count, None)).collect();
+        }
         // Renewals change the order of the ends.
         holders.sort_by(|a, b| a.id.cmp(&b.id));
         let waiters = semaphore.max(self.places);
@@ -114,16 +140,17 @@ impl Replies {
         Some(LockInfo {
             name: name.as_str().to_owned(),
             key: name.key().as_ref().to_owned(),
-            kind: if is_semaphore {
-                LockKind::Semaphore
-            } else {
-                LockKind::Latch
+            kind: match is_semaphore {
+                true if is_plain => LockKind::PlainSemaphore,
+                true => LockKind::Semaphore,
+                false => LockKind::Latch,
             },
             remaining: ends.max().unwrap_or_default(),
             waiters: if is_semaphore { waiters } else { latch },
             token: None,
             free_permits: is_semaphore.then(|| number(self.count.saturating_add(ended))),
             count: (!is_semaphore).then(|| number(self.count)),
+            parties: None,
             value: None,
             holders,
         })
@@ -149,6 +176,7 @@ impl Reader {
                 ask(&["TIME"]),
                 all(&name.semaphore_timeouts_key()),
                 all(&name.semaphore_alive_key()),
+                ask(&["HGETALL", &name.semaphore_holds_key()]),
             ]
         });
         let answers = ask_all(self.servers(), &questions.collect::<Vec<_>>()).await;
@@ -209,8 +237,6 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const OURS: &str = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
@@ -223,6 +249,7 @@ mod tests {
             count: 2,
             permits: permits.collect(),
             places: 0,
+            noted: Vec::new(),
         }
     }
 
@@ -262,6 +289,37 @@ mod tests {
         assert_eq!((free.holders.len(), free.waiters), (0, 0));
         let latch = info(replies(&[(OURS, 1000.0)]), [0, 1]).unwrap();
         assert_eq!((latch.kind, latch.count), (LockKind::Latch, Some(2)));
+    }
+
+    #[test]
+    fn permits_of_a_plain_semaphore_are_those_that_ours_have_noted() {
+        let fields = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            let pairs = pairs.map(|(id, count)| ((*id).to_owned(), (*count).to_owned()));
+            noted(&pairs.collect::<Vec<_>>())
+        };
+        let noted = fields(&[(OURS, "2")]);
+        assert_eq!(noted, [(OURS.to_owned(), 2)]);
+        for foreign in [
+            &[(OURS, "2"), ("state", "x")][..],
+            &[(OURS, "0")],
+            &[(OURS, "two")],
+        ] {
+            assert_eq!(fields(foreign), [], "{foreign:?}");
+        }
+        let plain = Replies {
+            noted,
+            ..replies(&[])
+        };
+        let found = info(plain, [0, 0]).unwrap();
+        assert_eq!(
+            (found.kind, found.free_permits),
+            (LockKind::PlainSemaphore, Some(2))
+        );
+        assert_eq!(
+            (found.holders[0].hold_count, found.remaining),
+            (2, Duration::ZERO)
+        );
     }
 
     #[test]

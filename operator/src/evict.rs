@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use lockset::operator::{Holds, end_permit, leave_reason};
 use lockset::{FairLock, ReadSide, ReentrantLock, Result, RwLock, Semaphore, WriteSide};
 
@@ -95,7 +95,7 @@ macro_rules! release_holder {
             }
 
             async fn release_holder_because(&self, holder_id: &str, reason: &str) -> Result<bool> {
-                Holds::from(self).leave_reason(holder_id, reason).await;
+                Holds::from(self).leave_reason(holder_id, reason).await?;
                 self.release_holder(holder_id).await
             }
         })*
@@ -137,6 +137,6 @@ force_unlock!(ReentrantLock FairLock ReadSide WriteSide);
 async fn leave_reasons(holds: &Holds<'_>, reason: &str) -> Result<()> {
     let mut holders = holds.holders("force_unlock_because").await?;
     holders.truncate(REASONS_MAX);
-    join_all(holders.iter().map(|id| holds.leave_reason(id, reason))).await;
-    Ok(())
+    let left = holders.iter().map(|id| holds.leave_reason(id, reason));
+    try_join_all(left).await.map(drop)
 }

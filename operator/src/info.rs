@@ -6,30 +6,34 @@ use std::time::Duration;
 
 use lockset::FencingToken;
 
-/// A lock, semaphore, latch or election as the server showed it at one moment; from [`Survey`](crate::Survey).
+/// A lock, semaphore, latch, barrier or election as the server showed it at one moment; from [`Survey`](crate::Survey).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// Its name for a client with this key prefix.
     pub name: String,
-    /// The key at the server, prefix included.
+    /// The key at the server, prefix included. For a barrier, the key with its number of parties.
     pub key: String,
     /// Its kind, as far as the server shows it.
     pub kind: LockKind,
-    /// Its holders: of a semaphore, one for each permit that is taken; of an election, its leader. Empty if it was free
-    /// at that moment, and others waited for it.
+    /// Its holders: of a semaphore, one for each permit that is taken; of a plain semaphore, each call of this library
+    /// that has taken permits and not given them back; of an election, its leader. Empty if it was free at that moment,
+    /// and others waited for it.
     pub holders: Vec<LockHolder>,
-    /// The time left of the lease by the server's clock; of several permits, the longest. Zero if the lock was free.
+    /// The time left of the lease by the server's clock; of several permits or parties, the longest. Zero if the lock was
+    /// free, and for a plain semaphore, which has none.
     pub remaining: Duration,
-    /// How many wait: for a fair lock, the places in its queue; for other locks, the clients that are subscribed. One
-    /// client may wait with many tasks.
+    /// How many wait: for a fair lock, the places in its queue; at a barrier, the parties that have come; for other
+    /// locks, the clients that are subscribed. One client may wait with many tasks.
     pub waiters: usize,
     /// The last fencing token, if there ever was one.
     pub token: Option<FencingToken>,
-    /// How many permits of a semaphore are free; `None` for other kinds.
+    /// How many permits of a semaphore of either kind are free; `None` for other kinds.
     pub free_permits: Option<u64>,
     /// How many times a latch is still to be counted down; `None` for other kinds.
     pub count: Option<u64>,
+    /// How many parties a round of a barrier has; `None` for other kinds.
+    pub parties: Option<u64>,
     /// The value that the leader of an election proclaimed last; `None` for other kinds.
     pub value: Option<String>,
 }
@@ -56,15 +60,22 @@ pub enum LockKind {
     /// A read-write lock.
     ReadWrite,
     /// A semaphore, recognized while a permit is taken or waited for, and by its name when the leases of all have ended.
+    /// While no permit is known to be taken, it may be a plain one.
     Semaphore,
+    /// A plain semaphore, recognized while a client of this library has permits of it. Those that Redisson has taken have
+    /// no holders at the server, so it does not tell how many there are in all.
+    PlainSemaphore,
     /// A latch, recognized while a client waits for it.
     Latch,
+    /// A barrier, recognized while a party waits.
+    Barrier,
     /// An election with a leader.
     Election,
 }
 
 impl LockKind {
-    /// Returns one word: `exclusive`, `fair`, `read-write`, `semaphore`, `latch`, `election`.
+    /// Returns one word: `exclusive`, `fair`, `read-write`, `semaphore`, `plain-semaphore`, `latch`, `barrier`,
+    /// `election`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +83,9 @@ impl LockKind {
             Self::Fair => "fair",
             Self::ReadWrite => "read-write",
             Self::Semaphore => "semaphore",
+            Self::PlainSemaphore => "plain-semaphore",
             Self::Latch => "latch",
+            Self::Barrier => "barrier",
             Self::Election => "election",
         }
     }
@@ -90,10 +103,12 @@ pub enum HoldMode {
     Write,
     /// With a permit of a semaphore.
     Permit,
+    /// As a party of a barrier.
+    Party,
 }
 
 impl HoldMode {
-    /// Returns one word: `exclusive`, `read`, `write`, `permit`.
+    /// Returns one word: `exclusive`, `read`, `write`, `permit`, `party`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -101,6 +116,7 @@ impl HoldMode {
             Self::Read => "read",
             Self::Write => "write",
             Self::Permit => "permit",
+            Self::Party => "party",
         }
     }
 }
@@ -114,7 +130,7 @@ pub struct LockHolder {
     /// Its mode.
     pub mode: HoldMode,
     /// The count at the server: 1 for a holder of lockset, which counts re-entries in its client. Redisson counts each of
-    /// them here.
+    /// them here. Of a plain semaphore, how many permits it has.
     pub hold_count: u32,
     /// The time left of a permit's lease, and of a reader's own lease.
     pub remaining: Option<Duration>,
@@ -182,7 +198,8 @@ pub struct LockDetail {
     /// Host and port of the server that has it.
     pub server: String,
     /// The waiters that are named at the server, in order: the queue of a fair lock or a fair semaphore, and waiters of
-    /// this library for a read-write lock. Others are only counted, in [`LockInfo::waiters`].
+    /// this library for a read-write lock; and the parties of a barrier, in no order. Others are only counted, in
+    /// [`LockInfo::waiters`].
     pub queue: Vec<QueuedWaiter>,
     /// Clients that have announced that they wait for it, and for how long.
     pub announced_waits: Vec<(Arc<ClientInfo>, Duration)>,
@@ -194,7 +211,7 @@ pub struct LockDetail {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct QueuedWaiter {
-    /// The holder id under which it would hold the lock.
+    /// The holder id under which it would hold the lock; of a party, its id, with its name behind it if it has one.
     pub id: String,
     /// The mode that it wants.
     pub mode: HoldMode,

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockset::Result;
-use lockset::operator::LockName;
+use lockset::operator::{HOLDS_OF_PERMITS, LockName};
 
 use crate::Survey;
 use crate::ask::{ask_all, command, integer, milliseconds, scored, span_of, texts};
+use crate::barrier::Waiting;
 use crate::info::{ClientInfo, HoldMode, LockDetail, LockInfo, LockKind, QueuedWaiter};
-use crate::recognize::client_of;
+use crate::recognize::{client_of, name_behind};
 
 /// The places of waiters, and their ends by the server's clock.
 struct Places {
@@ -25,7 +26,7 @@ struct Places {
 }
 
 impl Survey {
-    /// Returns one lock, semaphore, latch or election with everything that the server knows of it; `None` if it has
+    /// Returns one lock, semaphore, latch, barrier or election with everything that the server knows of it; `None` if it has
     /// neither holders nor waiters, nor permits whose leases have ended.
     ///
     /// Takes some ten commands.
@@ -61,14 +62,19 @@ impl Survey {
         Ok(Some(self.detail(&name, lock, queue, channels).await))
     }
 
-    /// The semaphore or latch of this name.
+    /// The semaphore, latch or barrier of this name.
     async fn inspect_counted(&self, name: &LockName) -> Result<Option<LockDetail>> {
         let read = self
             .reader()
             .read_numbers(vec![name.key().to_string()])
             .await?;
         let Some(counted) = read.into_iter().next() else {
-            return Ok(None);
+            let waiting = self.reader().read_barriers(vec![name.clone()]).await?;
+            let Some(Waiting { lock, parties }) = waiting.into_iter().next() else {
+                return Ok(None);
+            };
+            let channels = [name.barrier_key()];
+            return Ok(Some(self.detail(name, lock, parties, channels).await));
         };
         let queue = self.reader().places_of(name).await;
         let channels = self.reader().counted_channels(name);
@@ -80,7 +86,7 @@ impl Survey {
         name: &LockName,
         lock: LockInfo,
         mut queue: Vec<QueuedWaiter>,
-        channels: [String; 2],
+        channels: impl IntoIterator<Item = String>,
     ) -> LockDetail {
         let key = name.key();
         let ids = queue.iter().filter_map(|waiter| client_of(&waiter.id));
@@ -89,7 +95,8 @@ impl Survey {
             let client = client_of(&waiter.id).and_then(|id| clients.get(id));
             waiter.client = client.map(|(_, client)| Arc::clone(client));
         }
-        let channels = channels.map(|channel| (Arc::clone(key), channel));
+        let channels = channels.into_iter();
+        let channels: Vec<_> = channels.map(|channel| (Arc::clone(key), channel)).collect();
         let subscribers = self.reader().subscribers(&channels).await;
         let mut channels: Vec<(String, u64)> = subscribers.into_iter().collect();
         channels.retain(|(_, count)| *count > 0);
@@ -118,6 +125,14 @@ impl Survey {
         let exists = command(&["EXISTS", name.key()]);
         let exists = self.servers.ask(name.key(), &exists).await?;
         Ok(integer(&exists) != Some(0))
+    }
+
+    /// Returns the plain semaphore whose holders are noted at the key of this name; `None` for any other name. Such a key
+    /// has the form of a lock, and is none: a client with a key prefix cannot name one.
+    #[must_use]
+    pub fn semaphore_noted_at(&self, name: &str) -> Option<String> {
+        let name = self.servers.name(name).ok()?;
+        name_behind(HOLDS_OF_PERMITS, name.key()).map(str::to_owned)
     }
 
     /// Returns the number that the server keeps under this name, if it is a number: of a semaphore with all its permits

@@ -34,6 +34,7 @@
 //! [rights]: https://github.com/lockset-rs/lockset/blob/main/docs/rights.md
 
 mod ask;
+mod barrier;
 mod clients;
 mod contended;
 mod counted;
@@ -125,10 +126,10 @@ impl Survey {
         self
     }
 
-    /// Returns the locks that are held and the semaphores with permits that are taken, found by two passes over all
-    /// keys of all servers.
+    /// Returns the locks that are held, the semaphores with permits that are taken and the barriers where a party waits,
+    /// found by three passes over all keys of all servers.
     ///
-    /// It takes two `SCAN`s for each thousand keys, and a few commands for each hash and each semaphore. If only locks
+    /// It takes three `SCAN`s for each thousand keys, and a few commands for each hash and each semaphore. If only locks
     /// with waiters matter, use [`contended`](Self::contended), which looks at no key. A lock that is released and taken
     /// again during the passes is shown as it was at one of these moments. If a server restarts or fails over, its keys
     /// are looked at from the beginning. A lock whose slot moves to a node that was looked at before may be left out.
@@ -154,7 +155,7 @@ impl Survey {
         LockScan::new(&self.servers, self.reader(), glob, self.share)
     }
 
-    /// Returns the locks, semaphores and latches that have waiters, held or not at that moment.
+    /// Returns the locks, semaphores, latches and barriers that have waiters, held or not at that moment.
     ///
     /// They are found by the channels that waiters of this library and of Redisson subscribe to. So it costs next to
     /// nothing on a server with many keys: 10 000 channels take 1.4 ms. It does not see tasks that wait for a lock that
@@ -193,7 +194,7 @@ impl Survey {
         )
     }
 
-    /// Returns the locks with these names that are held, and the semaphores and latches with holders or waiters.
+    /// Returns the locks with these names that are held, and the semaphores, latches and barriers with holders or waiters.
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -206,7 +207,12 @@ impl Survey {
         let mut keys: Vec<String> = keys.collect();
         let mut found = self.reader().read_some(keys.clone()).await?;
         keys.retain(|key| found.iter().all(|lock| lock.key != *key));
-        found.extend(self.reader().read_counted(keys).await?);
+        let reader = self.reader();
+        found.extend(reader.read_counted(keys.clone()).await?);
+        keys.retain(|key| found.iter().all(|lock| lock.key != *key));
+        let names = keys.iter().filter_map(|key| reader.name(key)).collect();
+        let waiting = reader.read_barriers(names).await?;
+        found.extend(waiting.into_iter().map(|found| found.lock));
         Ok(found)
     }
 

@@ -24,6 +24,7 @@ const RESTARTS_MAX: u32 = 8;
 pub(crate) struct Pass {
     servers: Servers,
     glob: String,
+    /// The type of the keys; empty: any.
     kind: &'static str,
     share: f64,
     /// The servers whose keys have all been looked at.
@@ -64,7 +65,7 @@ pub(crate) struct Slice {
 }
 
 impl Pass {
-    /// A pass over the keys of one type that match.
+    /// A pass over the keys of one type that match, or of any type.
     pub(crate) fn new(servers: &Servers, glob: String, kind: &'static str, share: f64) -> Self {
         Self {
             servers: servers.clone(),
@@ -139,9 +140,10 @@ impl Pass {
         }
         let began = Instant::now();
         let count = SLICE_KEYS.to_string();
-        let slice = command(&[
-            "SCAN", &cursor, "MATCH", &self.glob, "COUNT", &count, "TYPE", self.kind,
-        ]);
+        let mut slice = command(&["SCAN", &cursor, "MATCH", &self.glob, "COUNT", &count]);
+        if !self.kind.is_empty() {
+            slice.arg("TYPE").arg(self.kind);
+        }
         let reply = self.servers.ask(&route, &slice).await?;
         let (cursor, keys) = match list(&reply) {
             [cursor, keys] => (text(cursor).unwrap_or(START), texts(keys)),

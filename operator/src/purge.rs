@@ -8,6 +8,7 @@ use std::time::Duration;
 use lockset::operator::{Channels, Holds, Servers};
 use lockset::{Client, Result};
 
+/// The operation, and the script that does it.
 const OPERATION: &str = "purge_token";
 
 /// No clock is set back by this much to correct it.
@@ -93,19 +94,35 @@ pub async fn purge_token(
     name: impl AsRef<str>,
     unused_for: Duration,
 ) -> Result<TokenPurge> {
-    let lock = client.lock(name);
+    let lock = client.lock(&name);
     let counter = Holds::from(&lock);
     if unused_for < UNUSED_MIN {
         let message = "a counter is purged after an hour without a token, or more";
         return Err(counter.invalid(OPERATION, message));
     }
-    let number = match Servers::of(client).channels() {
+    let servers = Servers::of(client);
+    let name = servers.name(name.as_ref())?;
+    let keys: Vec<String> = [name.token_key()]
+        .into_iter()
+        .chain(name.keys_in_use())
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let unused_us = u64::try_from(unused_for.as_micros()).unwrap_or(u64::MAX);
+    let arguments = [
+        &*unused_us.to_string(),
+        listeners(&servers),
+        &name.lock_channel(),
+        &name.rw_channel(),
+    ];
+    counter.purge(OPERATION, &keys, &arguments, became).await
+}
+
+/// The question for the number of listeners of a channel.
+fn listeners(servers: &Servers) -> &'static str {
+    match servers.channels() {
         Channels::Plain => "NUMSUB",
         Channels::Sharded => "SHARDNUMSUB",
-    };
-    let unused_us = u64::try_from(unused_for.as_micros()).unwrap_or(u64::MAX);
-    let arguments = [&*unused_us.to_string(), number];
-    counter.purge(OPERATION, &arguments, became).await
+    }
 }
 
 /// Reads the status of the script. A repeat finds no counter if an earlier attempt without an answer has removed it.

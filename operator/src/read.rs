@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockset::Result;
-use lockset::operator::{Channels, LockName, Servers, within_braces};
+use lockset::operator::{Channels, HOLDS_OF_PERMITS, LockName, Servers, within_braces};
 use redis::Value;
 
 use crate::ask::{Question, ask_all, command, counted, integer, pairs, texts};
 use crate::clients::Clients;
 use crate::info::{HoldMode, LockHolder, LockInfo, LockKind};
-use crate::recognize::{Recognized, client_of, may_be_key_of_lock, may_be_of_lock, recognize};
+use crate::recognize::{Recognized, client_of, may_be_of_lock, name_behind, recognize};
 
 /// A hash with more fields is not read: no lock has this many holders.
 const FIELDS_MAX: i64 = 10_000;
@@ -112,7 +112,7 @@ impl Reader {
     async fn held(&self, keys: Vec<String>) -> Result<Vec<Seen>> {
         let named = keys
             .into_iter()
-            .filter(|key| may_be_key_of_lock(key))
+            .filter(|key| name_behind(HOLDS_OF_PERMITS, key).is_none())
             .filter_map(|key| Some((self.name(&key)?, Arc::from(key))));
         let named: Vec<(LockName, Arc<str>)> = named.collect();
         let probes = named.iter().flat_map(|(_, key)| {
@@ -321,6 +321,7 @@ impl Seen {
             token: token.map(Into::into),
             free_permits: None,
             count: None,
+            parties: None,
             value: None,
         }
     }

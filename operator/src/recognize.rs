@@ -3,13 +3,12 @@
 //! Invariant: a hash that is shown as a lock has a lease, holders named like Redisson's, and no other field. So an
 //! application's hash is never shown as a lock.
 
+use lockset::operator::within_braces;
+
 use crate::info::{HoldMode, LockHolder};
 
 /// The length of a UUID.
 const UUID_BYTES: usize = 36;
-
-/// The prefix of the hashes with the holders of plain semaphores, which have the form of a lock.
-const HOLDERS_OF_PERMITS: &str = "lockset_sem_holds:";
 
 /// The contents of a lock's fields.
 #[derive(Debug, PartialEq)]
@@ -30,9 +29,12 @@ pub(crate) fn client_of(holder: &str) -> Option<&str> {
     (is_uuid && number.starts_with(|c: char| c.is_ascii_digit())).then_some(client)
 }
 
-/// Whether a key may be of a lock.
-pub(crate) fn may_be_key_of_lock(key: &str) -> bool {
-    !key.starts_with(HOLDERS_OF_PERMITS)
+/// Returns the key whose helper key, or channel, of this library's own has this prefix; `None` if it is no such helper.
+/// A second colon marks names with braces.
+pub(crate) fn name_behind<'a>(prefix: &str, helper: &'a str) -> Option<&'a str> {
+    let rest = helper.strip_prefix(prefix)?.strip_prefix(':')?;
+    let tagged = rest.strip_prefix(':').filter(|key| key.contains('{'));
+    tagged.or_else(|| within_braces(rest))
 }
 
 /// Whether a field may belong to a lock.
@@ -76,7 +78,33 @@ pub(crate) fn recognize(fields: &[(String, String)]) -> Option<Recognized> {
 
 #[cfg(test)]
 mod tests {
+    use lockset::operator::{HOLDS_OF_PERMITS, LockName};
+
     use super::*;
+    use crate::barrier;
+
+    #[test]
+    fn a_helper_leads_back_to_its_key() {
+        for key in ["abc", "{abc}", "a{b}c", ":{abc}", ":x:", "ключ"] {
+            let name = LockName::new("", key).unwrap();
+            for (prefix, helper) in [
+                (HOLDS_OF_PERMITS, name.semaphore_holds_key()),
+                (barrier::ARRIVALS, name.barrier_arrivals_key()),
+                (barrier::CHANNEL, name.barrier_key()),
+            ] {
+                assert_eq!(name_behind(prefix, &helper), Some(key), "{helper}");
+            }
+        }
+        for other in [
+            "lockset_sem_holds",
+            "lockset_sem_holds:x",
+            "lockset_sem_holds::x",
+            "lockset_sem_holds_of:{x}",
+            "x",
+        ] {
+            assert_eq!(name_behind(HOLDS_OF_PERMITS, other), None, "{other}");
+        }
+    }
 
     const CLIENT: &str = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60";
 

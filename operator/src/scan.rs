@@ -1,23 +1,24 @@
-//! Locks that are held and permits that are taken, found by two passes over the keys of all servers; or those that are
-//! waited for, found by their channels.
+//! Locks that are held, permits that are taken and parties that wait, found by passes over the keys of all servers; or
+//! locks with waiters, found by their channels.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use lockset::Result;
-use lockset::operator::Servers;
+use lockset::operator::{HOLDS_OF_PERMITS, LockName, Servers};
 
 use crate::contended::Contended;
 use crate::info::LockInfo;
 use crate::pass::{Pass, times};
 use crate::read::Reader;
-use crate::{counted, glob};
+use crate::recognize::name_behind;
+use crate::{barrier, counted, glob};
 
 /// The server's time to read a hash: 0.98 s for 98 000, a tenth of them locks.
 const READ_COST: Duration = Duration::from_micros(10);
 
-/// A search for locks, part by part: two passes over all keys, for locks, then for semaphores, from
-/// [`Survey::scan`](crate::Survey::scan); or a look at the channels of waiters, from
+/// A search for locks, part by part: passes over all keys, for locks, then for semaphores, then for plain semaphores and
+/// barriers, from [`Survey::scan`](crate::Survey::scan); or a look at the channels of waiters, from
 /// [`Survey::scan_contended`](crate::Survey::scan_contended).
 #[derive(Debug)]
 pub struct LockScan {
@@ -37,17 +38,37 @@ enum Way {
 #[derive(Debug)]
 struct Keys {
     pass: Pass,
-    /// The pass over the sorted sets of semaphores, until it begins.
-    permits: Option<Pass>,
+    sought: Sought,
+    /// The passes that are still to be made, the next one last.
+    later: Vec<(Sought, Pass)>,
+    /// Of the keys of locks.
     glob: String,
 }
 
+/// The kind of the keys of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sought {
+    /// Hashes that may be locks.
+    Locks,
+    /// The permits of semaphores that are taken.
+    Permits,
+    /// Keys beside plain semaphores and barriers.
+    Notes,
+}
+
+/// A pattern that matches the notes, and few other keys.
+const NOTES: &str = "lockset_[sb]*";
+
 impl LockScan {
     pub(crate) fn new(servers: &Servers, reader: Reader, glob: String, share: f64) -> Self {
-        let permits = counted::GLOB.to_owned();
+        let pass = |glob: &str, kind| Pass::new(servers, glob.to_owned(), kind, share);
         let keys = Keys {
-            pass: Pass::new(servers, glob.clone(), "hash", share),
-            permits: Some(Pass::new(servers, permits, counted::KEY_TYPE, share)),
+            pass: pass(&glob, "hash"),
+            sought: Sought::Locks,
+            later: vec![
+                (Sought::Notes, pass(NOTES, "")),
+                (Sought::Permits, pass(counted::GLOB, counted::KEY_TYPE)),
+            ],
             glob,
         };
         Self::of(Way::Keys(Box::new(keys)), reader)
@@ -139,28 +160,46 @@ impl Keys {
         found: &HashSet<String>,
     ) -> Result<Option<Vec<LockInfo>>> {
         let Some(slice) = self.pass.slice().await? else {
-            let Some(permits) = self.permits.take() else {
+            let Some((sought, pass)) = self.later.pop() else {
                 return Ok(None);
             };
-            self.pass = permits.after(&self.pass);
+            self.sought = sought;
+            self.pass = pass.after(&self.pass);
             return Ok(Some(Vec::new()));
         };
-        let is_of_permits = self.permits.is_none();
-        let keys = if is_of_permits {
-            let keys = slice.keys.iter().flat_map(|key| counted::keys_of(key));
-            keys.filter(|key| glob::matches(&self.glob, key)).collect()
-        } else {
-            slice.keys.clone()
+        let wanted = |key: &String| glob::matches(&self.glob, key) && !found.contains(key);
+        let keys: Vec<String> = match self.sought {
+            Sought::Locks => slice.keys.clone(),
+            Sought::Permits => slice
+                .keys
+                .iter()
+                .flat_map(|key| counted::keys_of(key))
+                .collect(),
+            Sought::Notes => names_behind(HOLDS_OF_PERMITS, &slice.keys),
         };
-        let new = keys.into_iter().filter(|key| !found.contains(key));
-        let new: Vec<String> = new.collect();
-        let busy = times(READ_COST, new.len());
-        let locks = if is_of_permits {
-            reader.read_counted(new).await?
-        } else {
-            reader.read_some(new).await?
+        let keys: Vec<String> = keys.into_iter().filter(wanted).collect();
+        let mut busy = times(READ_COST, keys.len());
+        let mut locks = match self.sought {
+            Sought::Locks => reader.read_some(keys).await?,
+            Sought::Permits | Sought::Notes => reader.read_counted(keys).await?,
         };
+        if self.sought == Sought::Notes {
+            let barriers = names_behind(barrier::ARRIVALS, &slice.keys).into_iter();
+            let barriers = barriers.filter(|key| glob::matches(&self.glob, key));
+            let barriers: Vec<LockName> = barriers.filter_map(|key| reader.name(&key)).collect();
+            busy += times(READ_COST, barriers.len());
+            let waiting = reader.read_barriers(barriers).await?;
+            locks.extend(waiting.into_iter().map(|found| found.lock));
+        }
         self.pass.done(&slice, busy);
         Ok(Some(locks))
     }
+}
+
+/// Returns the keys that these helpers belong to.
+fn names_behind(prefix: &str, helpers: &[String]) -> Vec<String> {
+    let keys = helpers
+        .iter()
+        .filter_map(|helper| name_behind(prefix, helper));
+    keys.map(str::to_owned).collect()
 }

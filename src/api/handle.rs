@@ -21,7 +21,7 @@ use crate::engine::hold::Share;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::{Forced, Protocol};
 use crate::engine::hold::transfer::deferrals_ended;
-use crate::engine::keys::LockName;
+use crate::engine::keys::{HOLDS_OF_PERMITS, LockName};
 use crate::engine::synchronizer::Synchronizer;
 use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::counts::{CountedKind, Fact};
@@ -29,6 +29,8 @@ use crate::observe::events::Event;
 use crate::script::Answer;
 use crate::script::reply::Inspected;
 use crate::watchdog::Leased;
+
+const NO_LOCK: &str = "this key notes who has permits: call `release` of their plain semaphore";
 
 #[derive(Clone)]
 pub(crate) struct Handle {
@@ -261,11 +263,19 @@ impl Handle {
         }
     }
 
+    /// The name of a lock that is taken away from its holders. The notes of a plain semaphore have the form of a lock.
+    pub(crate) fn name_to_free(&self, operation: &'static str) -> Result<&LockName> {
+        let name = self.name(operation)?;
+        let is_lock = name.key().split(':').next() != Some(HOLDS_OF_PERMITS);
+        let named = is_lock.then_some(name);
+        named.ok_or_else(|| self.invalid(operation, NO_LOCK))
+    }
+
     /// Frees the lock from any holder in this mode, and ends this client's own holds.
     pub(crate) async fn force_unlock(&self) -> Result<bool> {
         const OPERATION: &str = "force_unlock";
         let forced = self.forced(None);
-        let name = self.name(OPERATION)?;
+        let name = self.name_to_free(OPERATION)?;
         deferrals_ended(self.core(), self.local(name)).await;
         // Collected before the call is sent, because a hold that is granted after its execution must not be ended.
         let holds = self.local(name).holds();

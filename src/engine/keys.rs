@@ -15,6 +15,9 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// The beginning of the channels of read-write locks.
 pub(crate) const RW_CHANNEL: &str = "redisson_rwlock";
 
+/// The prefix of the keys with our holders of permits of plain semaphores. They have the form of a lock.
+pub const HOLDS_OF_PERMITS: &str = "lockset_sem_holds";
+
 /// The channel on which waiters recall holds of a client, before the client's uuid.
 pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
 
@@ -182,8 +185,8 @@ impl LockName {
     }
 
     /// Our holders of permits of a plain semaphore.
-    pub(crate) fn semaphore_holds_key(&self) -> String {
-        self.own_helper("lockset_sem_holds")
+    pub fn semaphore_holds_key(&self) -> String {
+        self.own_helper(HOLDS_OF_PERMITS)
     }
 
     /// A key that exists once this call has made a plain semaphore or added permits.
@@ -198,12 +201,12 @@ impl LockName {
 
     /// The number of parties of a barrier; exists while a party waits. The channel that notifies parties of the end of a
     /// round has the same name.
-    pub(crate) fn barrier_key(&self) -> String {
+    pub fn barrier_key(&self) -> String {
         self.own_helper("lockset_barrier")
     }
 
     /// The parties that wait at a barrier, with the ends of their leases.
-    pub(crate) fn barrier_arrivals_key(&self) -> String {
+    pub fn barrier_arrivals_key(&self) -> String {
         self.own_helper("lockset_barrier_arrived")
     }
 

@@ -133,7 +133,10 @@ const PLACES: &[Place] = &[
             MADE_OF_REENTRANT,
             ("fair", "its hash is that of a reentrant lock"),
             ("multilock", "its members are recognized"),
-            (NO_LOCKS, "operator/src/counted.rs does that"),
+            (
+                NO_LOCKS,
+                "operator/src/counted.rs, operator/src/barrier.rs do that",
+            ),
         ],
     },
     Place {
@@ -143,17 +146,12 @@ const PLACES: &[Place] = &[
             ("fair", "Fair"),
             ("rwlock", "ReadWrite"),
             ("semaphore", "Semaphore"),
+            ("plain_semaphore", "PlainSemaphore"),
             ("latch", "Latch"),
+            ("barrier", "Barrier"),
             ("election", "Election"),
         ],
-        others: &[
-            MADE_OF_REENTRANT,
-            ("multilock", "its members are shown"),
-            (
-                "plain_semaphore barrier",
-                "the server does not say who holds it",
-            ),
-        ],
+        others: &[MADE_OF_REENTRANT, ("multilock", "its members are shown")],
     },
     Place {
         file: "operator/src/evict.rs",

@@ -1,22 +1,22 @@
-//! `list`: the locks, semaphores, latches and elections that are held or waited for.
+//! `list`: the locks, semaphores, latches, barriers and elections that are held or waited for.
 
 use std::time::Duration;
 
 use clap::Args;
-use lockset_operator::{LockInfo, Survey};
+use lockset_operator::{LockInfo, LockKind, Survey};
 
 use crate::connect::Context;
-use crate::facts::{LockFact, table, who};
+use crate::facts::{LockFact, table, taken, who};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Style, shown};
 use crate::{span, status};
 
 /// List the locks that are held: kind, holder, count, age, remaining lease, waiters, token.
 ///
-/// Semaphores are listed with their permits, taken and in all, and elections with their leaders. It scans all keys
-/// of the server twice, a thousand at a time, in a tenth of its time, and leaves out keys that are no locks or
-/// semaphores. --contended scans no key: it finds the locks, semaphores and latches that have waiters by their
-/// channels. It does not see tasks that wait in the process that holds the lock, nor polled waiters.
+/// Semaphores are listed with their permits, taken and in all, plain ones with their free permits, barriers with their
+/// parties, here and in all, and elections with their leaders. It scans all keys of the server
+/// three times, a thousand at a time, in a tenth of its time, and leaves out all other keys. --contended scans no key:
+/// it finds the locks, semaphores, latches and barriers that have waiters by their channels. It does not see tasks that wait in the process that holds the lock, nor polled waiters.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  lockset list 'order:*'\n  lockset list --contended\n  \
@@ -114,14 +114,19 @@ fn row(lock: &LockInfo) -> Vec<String> {
         holder = format!("{holder} and {} more", lock.holders.len() - 1);
     }
     let kind = match first {
-        Some(first) if lock.kind == lockset_operator::LockKind::ReadWrite => first.mode.as_str(),
+        Some(first) if lock.kind == LockKind::ReadWrite => first.mode.as_str(),
         _ => lock.kind.as_str(),
     };
-    let taken = lock.holders.len() as u64;
-    let count = match (lock.free_permits, lock.count) {
-        (Some(free), _) => format!("{taken}/{}", taken.saturating_add(free)),
-        (None, Some(count)) => count.to_string(),
-        (None, None) => first.map_or(0, |first| first.hold_count).to_string(),
+    let taken = taken(lock);
+    let count = match (lock.free_permits, lock.count, lock.parties) {
+        // Of a plain semaphore others may have more.
+        (Some(free), ..) if lock.kind == LockKind::PlainSemaphore || taken == 0 => {
+            format!("{free} free")
+        }
+        (Some(free), ..) => format!("{taken}/{}", taken.saturating_add(free)),
+        (None, Some(count), _) => count.to_string(),
+        (None, None, Some(parties)) => format!("{}/{parties}", lock.waiters),
+        (None, None, None) => first.map_or(0, |first| first.hold_count).to_string(),
     };
     vec![
         shown(&lock.name),

@@ -1,11 +1,11 @@
 //! `show`: one lock with all that the server knows of it.
 
 use clap::Args;
-use lockset_operator::{HoldMode, LockDetail, LockHolder, QueuedWaiter, Survey};
+use lockset_operator::{HoldMode, LockDetail, LockHolder, LockKind, QueuedWaiter, Survey};
 use serde::Serialize;
 
 use crate::connect::Context;
-use crate::facts::{ClientFact, LockFact, WaiterFact, numbers, who};
+use crate::facts::{ClientFact, LockFact, WaiterFact, numbers, short, times, who};
 use crate::failure::{Failure, Outcome};
 use crate::found::{find, is_free_to_readers, named, number, permits};
 use crate::output::{Style, quoted, shown};
@@ -13,12 +13,13 @@ use crate::{span, status};
 
 /// Show one lock: holders, counts, age, remaining lease, waiters in their order, token, server.
 ///
-/// Of a semaphore it shows the permits, with the lease of each; of an election the value of its leader; of a latch
-/// that is waited for its count. The status is 0 if it is held or waited for, and 1 if it is free.
+/// Of a semaphore it shows the permits, with the lease of each; of a plain semaphore the permits of
+/// clients of lockset; of an election the value of its leader; of a latch that is waited for its count; of a barrier the parties
+/// that wait. The status is 0 if it is held or waited for, and 1 if it is free.
 #[derive(Args)]
 #[command(after_help = "Example:\n  lockset show order:7")]
 pub(crate) struct Show {
-    /// The name of the lock, semaphore, latch or election, or its whole key with the prefix.
+    /// The name of the lock, semaphore, latch, barrier or election, or its whole key with the prefix.
     name: String,
 }
 
@@ -137,11 +138,12 @@ fn print(context: &Context, found: &LockDetail) -> Result<(), Failure> {
         line("value", quoted(value))?;
     }
     match &*lock.holders {
-        [] if lock.count.is_some() => {}
+        // Of a semaphore, others may have the rest.
+        [] if lock.count.or(lock.parties).or(lock.free_permits).is_some() => {}
         [] => line("held", "free at this moment".to_owned())?,
         holders => {
             for holder in holders {
-                line("held", holder_text(holder))?;
+                line("held", holder_text(holder, lock.kind))?;
             }
             if lock.free_permits.is_none() {
                 line("lease", format!("{} left", span::show(lock.remaining)))?;
@@ -168,14 +170,12 @@ fn print(context: &Context, found: &LockDetail) -> Result<(), Failure> {
     Ok(())
 }
 
-fn holder_text(holder: &LockHolder) -> String {
+fn holder_text(holder: &LockHolder, kind: LockKind) -> String {
     let mut text = format!("by {}", who(&holder.id, holder.client.as_deref()));
     if !matches!(holder.mode, HoldMode::Exclusive | HoldMode::Permit) {
         text = format!("{text}, to {}", holder.mode.as_str());
     }
-    if holder.hold_count > 1 {
-        text = format!("{text}, {} times", holder.hold_count);
-    }
+    text.push_str(&times(holder));
     if let Some(held) = holder.held_for {
         text = format!("{text}, for {}", span::show(held));
     }
@@ -195,6 +195,7 @@ fn holder_text(holder: &LockHolder) -> String {
         }
         (_, Some(of)) => format!("lockset {}", shown(&of.version)),
         (Some(_), None) => "lockset".to_owned(),
+        (None, _) if kind == LockKind::PlainSemaphore => "a client that has ended".to_owned(),
         (None, _) => "Redisson, or a client that has ended".to_owned(),
     };
     format!("{text} ({library}; holder {})", shown(&holder.id))
@@ -202,6 +203,9 @@ fn holder_text(holder: &LockHolder) -> String {
 
 fn waiters_text(found: &LockDetail) -> String {
     let count = found.lock.waiters;
+    if found.lock.parties.is_some() {
+        return "the parties that have come, in no order:".to_owned();
+    }
     if !found.queue.is_empty() {
         return format!("{count}, of whom in this order:");
     }
@@ -216,6 +220,8 @@ fn waiter_text(waiter: &QueuedWaiter) -> String {
     let who = who(&waiter.id, waiter.client.as_deref());
     let wants = match waiter.mode {
         HoldMode::Exclusive | HoldMode::Permit => String::new(),
+        // Its own name may stand behind its id.
+        HoldMode::Party => format!(" ({})", short(&waiter.id)),
         mode => format!(", to {}", mode.as_str()),
     };
     let kept = span::show(waiter.kept_for);

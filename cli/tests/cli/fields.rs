@@ -92,6 +92,7 @@ async fn the_fields_of_json_are_those_of_the_list() {
     let _leader = leader.campaign().await.unwrap();
     let latch = client.latch("gate");
     assert!(latch.init(2).await.unwrap());
+    let step = client.barrier("step", 2);
     leave_token(&server).await;
     let _plain = client.lock("plain").lock().await.unwrap();
     let (fair, plain) = (other.fair_lock("desk"), other.lock("plain"));
@@ -99,6 +100,7 @@ async fn the_fields_of_json_are_those_of_the_list() {
         spawn(async move { fair.lock().await.map(drop) }),
         spawn(async move { plain.lock().await.map(drop) }),
         spawn(async move { latch.wait().await }),
+        spawn(async move { step.wait().await.map(drop) }),
     ];
     for (name, list) in [
         ("desk", "queue"),
@@ -111,11 +113,13 @@ async fn the_fields_of_json_are_those_of_the_list() {
         })
         .await;
     }
-    eventually(BOUND, "the latch", async || {
-        let listed = place.objects(&["list", "--contended"], 0).await;
-        listed.iter().any(|lock| lock["name"] == "gate")
-    })
-    .await;
+    for name in ["gate", "step"] {
+        eventually(BOUND, name, async || {
+            let listed = place.objects(&["list", "--contended"], 0).await;
+            listed.iter().any(|lock| lock["name"] == name)
+        })
+        .await;
+    }
     let once = ["once", "a", "--for", "1m", "--", "true"];
     assert_eq!(place.status(&once).await, 0);
     let mut found = BTreeSet::new();
@@ -128,6 +132,7 @@ async fn the_fields_of_json_are_those_of_the_list() {
         (0, &["show", "plain"]),
         (0, &["show", "seats"]),
         (0, &["show", "leader"]),
+        (0, &["show", "step"]),
         (0, &["tokens"]),
         (1, &["show", "free"]),
         (75, &["run", "desk", "--try", "--", "true"]),

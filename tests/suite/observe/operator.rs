@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use lockset::Client;
-use lockset_operator::{HoldMode, LockInfo, LockKind, LockScan, ReleaseHolder, Survey};
+use lockset_operator::{
+    ForceUnlock, HoldMode, LockInfo, LockKind, LockScan, ReleaseHolder, Survey,
+};
 use lockset_testkit::{Cluster, Proxy, Redisson, Server, eventually, unique_name, within};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
@@ -559,6 +561,39 @@ async fn those_who_wait_for_permits_and_latches_are_found() {
     }
 }
 
+/// They have the form of a lock, and the end of such a hold would be the end of a permit.
+#[tokio::test]
+async fn the_notes_of_a_plain_semaphore_are_taken_from_nobody() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let seats = client.plain_semaphore("seats").permits(2);
+    let permit = seats.acquire().await.unwrap();
+    let found = Survey::new(&client).inspect("seats").await.unwrap();
+    let id = &*found.unwrap().lock.holders[0].id.clone();
+    let key = "lockset_sem_holds:{seats}";
+    let (lock, fair, rw) = (client.lock(key), client.fair_lock(key), client.rw_lock(key));
+    for refused in [
+        lock.release_holder(id).await,
+        lock.release_holder_because(id, "test").await,
+        lock.force_unlock().await,
+        lock.force_unlock_because("test").await,
+        fair.release_holder(id).await,
+        fair.force_unlock_because("test").await,
+        rw.release_holder_because(id, "test").await,
+        rw.write_side().force_unlock_because("test").await,
+    ] {
+        let error = refused.unwrap_err();
+        assert!(
+            error.is_invalid() && error.to_string().contains("`release`"),
+            "{error}"
+        );
+    }
+    let is_reason = |key: &&String| key.contains(":freed:");
+    assert_eq!(server.keys().await.iter().find(is_reason), None);
+    permit.release().await.unwrap();
+    assert_eq!(seats.available().await.unwrap(), 2);
+}
+
 /// Answers `SCAN` with these replies in turn, an empty list for each other command that looks at a key, and an error for
 /// all others.
 async fn scanned(replies: &'static [&'static str]) -> std::net::SocketAddr {
@@ -595,6 +630,7 @@ async fn a_pass_goes_on_behind_the_largest_cursor() {
         "*2\r\n$20\r\n18446744073709551615\r\n*0\r\n",
         "*2\r\n$1\r\n0\r\n*0\r\n",
         "*2\r\n$1\r\n0\r\n*0\r\n",
+        "*2\r\n$1\r\n0\r\n*0\r\n",
     ])
     .await;
     let client = Client::builder(&format!("redis://{at}")).lazy();
@@ -604,8 +640,11 @@ async fn a_pass_goes_on_behind_the_largest_cursor() {
     while within(SOON, scan.next()).await.unwrap().is_some() {
         slices += 1;
     }
-    assert_eq!(slices, 4, "two of locks, one of permits, and the change");
-    assert_eq!(scan.looked_at(), 3000);
+    assert_eq!(
+        slices, 6,
+        "two of locks, one of permits, one of notes, and the changes"
+    );
+    assert_eq!(scan.looked_at(), 4000);
 }
 
 /// Takes this many locks, among so many other keys that no slice of a pass has them all. All are where `{tag}` is.

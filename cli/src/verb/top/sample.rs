@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::model::{Detail, OTHERS_MAX, Place, Sample, Seen, WATCHED_MAX};
-use crate::facts::{numbers, short, who};
+use crate::facts::{numbers, short, times, who};
 use crate::failure::{Failure, is_of_one_server};
 use crate::span;
 
@@ -132,7 +132,7 @@ impl Sampler {
         let load = self.survey.load().await?;
         let mut locks: Vec<LockInfo> = Vec::new();
         while let Ok(found) = news.try_recv() {
-            // What is wrong with one server is seen by the load.
+            // The load has the failures of single servers.
             match found {
                 Err(error) if is_of_one_server(&error) => {}
                 found => locks.extend(found?),
@@ -276,11 +276,7 @@ fn described(found: &LockDetail) -> Detail {
                     .remaining
                     .map(|left| format!(", lease {}", span::show(left)));
                 let who = who(&holder.id, holder.client.as_deref());
-                let (id, count) = (short(&holder.id), holder.hold_count);
-                let count = match count {
-                    1 => String::new(),
-                    _ => format!(", {count} times"),
-                };
+                let (id, count) = (short(&holder.id), times(holder));
                 format!("{who}{mode}{count}{} ({id})", left.unwrap_or_default())
             })
             .collect(),
@@ -302,7 +298,7 @@ fn described(found: &LockDetail) -> Detail {
     }
 }
 
-/// What is waited for at the servers that answer.
+/// The locks with waiters at the servers that answer.
 async fn contended(survey: &Survey) -> Result<Vec<LockInfo>, lockset::Error> {
     let (mut scan, mut all) = (survey.scan_contended(), Vec::new());
     loop {
