@@ -7,6 +7,7 @@ mod list;
 mod man;
 mod names;
 mod once;
+mod purge;
 mod release;
 mod run;
 mod show;
@@ -31,6 +32,7 @@ pub(crate) enum Verb {
     Release(release::Release),
     Free(free::Free),
     Tokens(tokens::Tokens),
+    Purge(purge::Purge),
     Wait(wait::Wait),
     Completions(generate::Completions),
     #[command(hide = true)]
@@ -52,6 +54,7 @@ impl Verb {
             Self::Release(release) => release.run(context).await,
             Self::Free(free) => free.run(context).await,
             Self::Tokens(tokens) => tokens.run(context).await,
+            Self::Purge(purge) => purge.run(context).await,
             Self::Wait(wait) => wait.run(context).await,
             Self::Completions(completions) => completions.run(program),
             Self::Names(names) => names.run(context).await,

@@ -357,6 +357,97 @@ async fn permits_of_a_plain_semaphore_are_shown_as_far_as_they_are_noted() {
     assert!(!said.contains("all free"), "{said}");
 }
 
+/// Of the kind with leases and of the plain kind. A client that uses it keeps it, and makes it again afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_semaphore_is_purged_once_nobody_has_or_wants_a_permit() {
+    let server = Server::start();
+    let (client, other) = (
+        announcing(&server.url()).await,
+        announcing(&server.url()).await,
+    );
+    make_operator(&server).await;
+    let purge = async |url: &str, name: &str, permits: &str, more: &[&str], status: i32| {
+        let verb = ["purge", name, "--permits", permits, "--json"];
+        let ended = lockset(url, &[&verb[..], more].concat()).await;
+        objects(&ended, status).remove(0)["outcome"]
+            .to_string()
+            .replace('"', "")
+    };
+    let (url, reader) = (server.url(), as_operator(&server.url()));
+    let seats = client.semaphore("seats").permits(2);
+    let plain = client.plain_semaphore("plain").permits(2);
+    let permit = seats.acquire().await.unwrap();
+    let noted = plain.acquire().await.unwrap();
+    for name in ["seats", "plain"] {
+        for (url, more) in [(&reader, &[][..]), (&url, &["--yes"])] {
+            assert_eq!(purge(url, name, "2", more, 75).await, "in-use", "{name}");
+        }
+    }
+    assert_eq!(purge(&url, "nothing", "2", &["--yes"], 0).await, "absent");
+    let all = seats.clone().many(2);
+    let waits = tokio::spawn({
+        let all = other.semaphore("seats").permits(2).many(2);
+        async move { all.acquire().await.unwrap().release().await }
+    });
+    eventually(SOON, "another one waits", async || {
+        other.stats().totals.waits == 1
+    })
+    .await;
+    permit.release().await.unwrap();
+    waits.await.unwrap().unwrap();
+    noted.release().await.unwrap();
+    for name in ["seats", "plain"] {
+        let unused = async |outcome| {
+            eventually(SOON, "nobody is subscribed", async || {
+                let verb = ["purge", name, "--permits", "2", "--json"];
+                text(&lockset(&reader, &verb).await).contains(outcome)
+            })
+            .await;
+        };
+        unused("unused").await;
+        for (url, more) in [(&reader, &[][..]), (&url, &["--yes"])] {
+            assert_eq!(
+                purge(url, name, "3", more, 1).await,
+                "other-number",
+                "{name}"
+            );
+        }
+        let refused = lockset(&reader, &["purge", name, "--permits", "2", "--yes"]).await;
+        assert_eq!(refused.status.code(), Some(77), "{refused:?}");
+        assert!(server.keys().await.contains(&name.to_owned()));
+        assert_eq!(purge(&url, name, "2", &["--yes"], 0).await, "purged");
+        assert!(!server.keys().await.contains(&name.to_owned()));
+        unused("absent").await;
+    }
+    // As if they had never been made.
+    assert!(
+        client
+            .semaphore("seats")
+            .try_acquire()
+            .await
+            .unwrap_err()
+            .is_invalid()
+    );
+    all.acquire().await.unwrap().release().await.unwrap();
+    plain.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(plain.available().await.unwrap(), 2);
+    // A key that is no number, and a latch that was opened before.
+    let mut write = redis::cmd("HSET");
+    write.arg(&["user", "name", "x"]);
+    let () = write.query_async(&mut server.admin().await).await.unwrap();
+    for more in [&[][..], &["--yes"]] {
+        let verb = [&["purge", "user", "--permits", "1"], more].concat();
+        let refused = lockset(&url, &verb).await;
+        assert_eq!(refused.status.code(), Some(65), "{refused:?}");
+    }
+    let latch = client.latch("gate");
+    assert!(latch.init(1).await.unwrap());
+    latch.count_down().await.unwrap();
+    assert!(latch.init(2).await.unwrap());
+    assert_eq!(purge(&url, "gate", "2", &["--yes"], 75).await, "in-use");
+    assert_eq!(latch.count().await.unwrap(), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_parties_of_a_barrier_are_shown_while_they_wait() {
     let server = Server::start();

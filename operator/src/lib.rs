@@ -25,6 +25,7 @@
 //! | the clients that announce themselves | [`Survey::clients`] |
 //! | the servers: versions, clocks, rights, load | [`Survey::servers`], [`Survey::load`], [`Survey::place`] |
 //! | unused counters of fencing tokens | [`Survey::tokens`], [`purge_token`] |
+//! | an unused semaphore | [`purge_semaphore`] |
 //! | taking a lock from its holder | [`ReleaseHolder`], [`ForceUnlock`] |
 //!
 //! Invariant: a [`Survey`] changes nothing. No command looks at all keys at once, and no command holds up the server.
@@ -68,7 +69,7 @@ pub use self::info::{
     QueuedWaiter, Right, ServerLoad, ServerReport, TokenCounter,
 };
 use self::pass::Pass;
-pub use self::purge::{TokenPurge, purge_token};
+pub use self::purge::{SemaphorePurge, TokenPurge, purge_semaphore, purge_token};
 use self::read::Reader;
 pub use self::scan::LockScan;
 pub use self::tokens::TokenScan;

@@ -1,11 +1,12 @@
-//! Removes unused counters of fencing tokens, for operators.
+//! Removes unused counters of fencing tokens, and unused semaphores, for operators.
 //!
-//! Invariant: a counter is removed only if its last token is a time that is so old by the server's clock that the next
-//! token is larger. The script decides that when it removes the counter.
+//! Invariants: a counter is removed only if its last token is a time that is so old by the server's clock that the next
+//! token is larger; a semaphore only if all permits that its operator says it has are free and no call waits. The script
+//! decides that when it removes the key.
 
 use std::time::Duration;
 
-use lockset::operator::{Channels, Holds, Servers};
+use lockset::operator::{Channels, Holds, Servers, within_braces};
 use lockset::{Client, Result};
 
 /// The operation, and the script that does it.
@@ -138,6 +139,112 @@ fn became(status: i64, repeated: bool) -> Option<TokenPurge> {
     })
 }
 
+/// The outcome of purging a semaphore; from [`purge_semaphore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SemaphorePurge {
+    /// The semaphore was removed.
+    Purged,
+    /// There is no semaphore.
+    Absent,
+    /// It has another number of permits. Of a plain semaphore, some may be taken.
+    OtherNumber,
+    /// A permit is taken or waited for, or the number is known to be something else than a semaphore.
+    InUse,
+}
+
+impl SemaphorePurge {
+    /// Returns it as one word: `purged`, `absent`, `other-number`, `in-use`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Purged => "purged",
+            Self::Absent => "absent",
+            Self::OtherNumber => "other-number",
+            Self::InUse => "in-use",
+        }
+    }
+}
+
+/// Removes a semaphore, of either kind, that has this many permits, if all of them are free and no call waits. For
+/// operators: a semaphore has no lease, and is never removed otherwise.
+///
+/// **A semaphore whose permits are all free is a number like any other**, so nothing at the server tells it from the value
+/// of an application. The caller does, by its name and by the number of its permits. When it removes the semaphore, the
+/// server checks that number again, and that no permit has a lease that runs, that no client of this library has one of a
+/// plain semaphore, that no client listens or has a place, and that no other semaphore shares the leases (`x` and `{x}` do).
+/// A permit of a plain semaphore that Redisson took is only seen by the number. In a cluster without sharded channels
+/// (Redis 6.2) the server sees only its own listeners.
+///
+/// Afterwards it is as if the semaphore had never been made. Handles with
+/// [`permits`](lockset::Semaphore::permits) make it again with their next acquire. Handles without, and Redisson, find none:
+/// Redisson's calls wait until a client calls `trySetPermits` again.
+///
+/// The user needs the right `+pubsub|numsub` (with sharded channels `+pubsub|shardnumsub`) in addition to the
+/// rights of a program with latches and semaphores of both kinds.
+///
+/// # Cancel safety
+/// If the future is dropped, the semaphore may or may not be removed. The call may be repeated.
+///
+/// # Errors
+/// As for [`lock`](lockset::ReentrantLock::lock), and [`is_wrong_type`](lockset::Error::is_wrong_type) if the key holds
+/// something else than a number.
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// use lockset_operator::{SemaphorePurge, purge_semaphore};
+///
+/// if purge_semaphore(&client, "licences:2025", 3).await? != SemaphorePurge::Purged {
+///     println!("it stays");
+/// }
+/// # Ok(()) }
+/// ```
+pub async fn purge_semaphore(
+    client: &Client,
+    name: impl AsRef<str>,
+    permits: u32,
+) -> Result<SemaphorePurge> {
+    let lock = client.lock(&name);
+    let servers = Servers::of(client);
+    let name = servers.name(name.as_ref())?;
+    let mut keys = vec![
+        name.key().to_string(),
+        name.semaphore_timeouts_key(),
+        name.semaphore_queue_key(),
+        name.semaphore_alive_key(),
+        name.semaphore_holds_key(),
+        name.latch_opened_key(),
+    ];
+    // `x` and `{x}` share the leases of their permits.
+    keys.extend(match within_braces(name.key()) {
+        Some(inner) => Some(inner.to_owned()),
+        None => (!name.key().contains('{')).then(|| format!("{{{}}}", name.key())),
+    });
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let has_slot = servers.channels() == Channels::Sharded;
+    let arguments = [
+        &*permits.to_string(),
+        listeners(&servers),
+        &name.semaphore_channel(),
+        &name.latch_channel(has_slot),
+    ];
+    let holds = Holds::from(&lock);
+    let purged = holds.purge("purge_semaphore", &keys, &arguments, semaphore_became);
+    purged.await
+}
+
+/// Reads the status of the script. A repeat finds no semaphore if an earlier attempt without an answer has removed it.
+fn semaphore_became(status: i64, repeated: bool) -> Option<SemaphorePurge> {
+    Some(match status {
+        1 => SemaphorePurge::Purged,
+        0 if repeated => SemaphorePurge::Purged,
+        0 => SemaphorePurge::Absent,
+        -1 => SemaphorePurge::OtherNumber,
+        -2 => SemaphorePurge::InUse,
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +262,22 @@ mod tests {
         for (became, word) in all {
             assert_eq!(became.as_str(), word);
         }
+    }
+
+    #[test]
+    fn every_status_of_a_semaphore_is_known() {
+        let expected = [
+            (1, SemaphorePurge::Purged, "purged"),
+            (0, SemaphorePurge::Absent, "absent"),
+            (-1, SemaphorePurge::OtherNumber, "other-number"),
+            (-2, SemaphorePurge::InUse, "in-use"),
+        ];
+        for (status, purge, word) in expected {
+            assert_eq!(semaphore_became(status, false), Some(purge));
+            assert_eq!(purge.as_str(), word);
+        }
+        assert_eq!(semaphore_became(0, true), Some(SemaphorePurge::Purged));
+        assert_eq!(semaphore_became(2, false), None);
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl LockName {
     }
 
     /// The call that opened a latch last.
-    pub(crate) fn latch_opened_key(&self) -> String {
+    pub fn latch_opened_key(&self) -> String {
         self.own_helper("lockset_latch_opened")
     }
 

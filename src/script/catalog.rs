@@ -160,6 +160,7 @@ scripts! {
     RAISE_TOKEN raise_token
     TAKE_TOKEN take_token
     PURGE_TOKEN purge_token
+    PURGE_SEMAPHORE purge_semaphore
     RENEW renew
     KEEP keep
     RW_RENEW rw_renew

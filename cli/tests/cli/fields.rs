@@ -134,6 +134,7 @@ async fn the_fields_of_json_are_those_of_the_list() {
         (0, &["show", "leader"]),
         (0, &["show", "step"]),
         (0, &["tokens"]),
+        (0, &["purge", "old", "--permits", "3"]),
         (1, &["show", "free"]),
         (75, &["run", "desk", "--try", "--", "true"]),
         (75, &["wait", "desk", "--timeout", "1ms"]),

@@ -157,6 +157,11 @@ async fn tokens_work(place: &Place, server: &Server) {
         assert_eq!(found[0]["purged"], is_purged);
     }
     assert!(place.objects(&["tokens", &all], 0).await.is_empty());
+    let seats = &*place.name("seats");
+    let run = ["run", seats, "--permits", "1", "--", "true"];
+    assert_eq!(place.status(&run).await, 0);
+    let purge = ["purge", seats, "--permits", "1", "--yes"];
+    assert_eq!(place.objects(&purge, 0).await[0]["outcome"], "purged");
 }
 
 #[tokio::test(flavor = "multi_thread")]

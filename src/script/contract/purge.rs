@@ -84,6 +84,83 @@ async fn a_counter_that_is_no_time_stays() {
     assert_eq!(fixture.server.keys().await, [COUNTER]);
 }
 
+const SEMAPHORE: [&str; 4] = ["S", "{S}:timeout", "lockset_sem_holds:{S}", "{S}"];
+const OTHER_NUMBER: i64 = -1;
+
+impl Fixture {
+    /// Purges a semaphore of three permits.
+    async fn purge_semaphore(&mut self) -> i64 {
+        let args = ["3", "NUMSUB", "redisson_sc:{S}"];
+        let reply = self.run("purge_semaphore", &SEMAPHORE, &args).await;
+        reply::int(&reply).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_semaphore_goes_once_all_its_permits_are_free() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.purge_semaphore().await, ABSENT);
+    fixture.make(&["SET", "S", "3"]).await;
+    assert_eq!(fixture.purge_semaphore().await, PURGED);
+    assert_eq!(fixture.purge_semaphore().await, ABSENT);
+    let javas = "0123456789abcdef0123456789abcdef";
+    let now = fixture.now().await;
+    let (ended, runs) = ((now - 1).to_string(), (now + 60_000).to_string());
+    for (number, taken, became) in [
+        ("2", &[][..], OTHER_NUMBER),
+        ("4", &[], OTHER_NUMBER),
+        ("2", &[(U1, &runs)], IN_USE_NOW),
+        ("3", &[(U1, &runs)], IN_USE_NOW),
+        ("2", &[("user:7", &ended)], IN_USE_NOW),
+        ("2", &[("session:12345678", &ended)], IN_USE_NOW),
+        ("1", &[(U1, &ended)], OTHER_NUMBER),
+        (
+            "0",
+            &[(U1, &ended), (javas, &ended), ("ended:1", &ended)],
+            PURGED,
+        ),
+    ] {
+        fixture.make(&["SET", "S", number]).await;
+        for (permit, end) in taken {
+            fixture.make(&["ZADD", "{S}:timeout", end, permit]).await;
+        }
+        let before = fixture.server.keys().await.len();
+        assert_eq!(
+            fixture.purge_semaphore().await,
+            became,
+            "{number} {taken:?}"
+        );
+        let left = fixture.server.keys().await.len();
+        assert_eq!(left, if became == PURGED { 0 } else { before });
+        fixture.make(&["DEL", "{S}:timeout"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_semaphore_in_use_stays() {
+    let mut fixture = Fixture::new().await;
+    fixture.make(&["SET", "S", "3"]).await;
+    for key in &SEMAPHORE[2..] {
+        fixture.make(&["HSET", key, U1, "1"]).await;
+        assert_eq!(fixture.purge_semaphore().await, IN_USE_NOW, "{key}");
+        fixture.make(&["DEL", key]).await;
+    }
+    let client = redis::Client::open(fixture.server.url()).unwrap();
+    let mut listener = client.get_async_pubsub().await.unwrap();
+    listener.subscribe("redisson_sc:{S}").await.unwrap();
+    assert_eq!(fixture.purge_semaphore().await, IN_USE_NOW);
+    listener.unsubscribe("redisson_sc:{S}").await.unwrap();
+    for foreign in [["HSET", "S", "a", "1"], ["SET", "S", "three", "KEEPTTL"]] {
+        fixture.make(&["DEL", "S"]).await;
+        fixture.make(&foreign).await;
+        let args = ["3", "NUMSUB"];
+        let error = fixture.refused("purge_semaphore", &SEMAPHORE, &args).await;
+        let code = crate::conn::error_reply::code(&error);
+        assert_eq!(code, Some("WRONGTYPE"), "{error}");
+    }
+    assert_eq!(fixture.server.keys().await, ["S"]);
+}
+
 /// The first token after a purge is larger than the last one before it.
 #[tokio::test]
 async fn tokens_grow_over_a_purge() {
