@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt};
-use lockset_testkit::{Proxy, eventually, unique_name, within};
+use lockset_testkit::{Proxy, Redisson, eventually, unique_name, within};
 
 use crate::java::{Java, Settings, Topology};
 use crate::kind::Kind;
@@ -104,6 +104,34 @@ async fn the_ghost_of_an_interrupted_waiter_is_passed_over() {
     within(SOON, ours).await.unwrap().release().await.unwrap();
     // Java may also have kept its subscription.
     pair.no_key_left().await;
+}
+
+/// A waiter of Redisson whose wait ends as its turn comes sends no message. The next one sleeps for the lease it was told,
+/// unless one of ours wakes it.
+#[tokio::test]
+#[ignore = "needs a JDK: make interop"]
+async fn a_waiter_that_nobody_told_of_its_turn_is_woken_by_ours() {
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (fair, lock) = (Kind::Fair.java(&name), pair.rust.fair_lock(&name));
+    // Redisson's scripts: its clients cannot be made to give up at this moment.
+    let (first, wait) = (
+        Redisson::connect(&pair.server).await,
+        Duration::from_secs(300),
+    );
+    let guard = lock.lock().await.unwrap();
+    first.fair_acquire(&name, 1, SHORT, wait).await;
+    let second = java.tell(1, "lock", &fair);
+    pair.queued(&name, 2).await;
+    java.sleeps(1).await;
+    let ours = tokio::spawn(async move { lock.lock().await.unwrap() });
+    pair.queued(&name, 3).await;
+    guard.release().await.unwrap();
+    first.fair_give_up(&name, 1, wait).await;
+    within(SOON, second).await;
+    java.tell(1, "unlock", &fair).await;
+    within(SOON, ours).await.unwrap().release().await.unwrap();
+    pair.nothing_left().await;
 }
 
 /// In every mode except single-server, Redisson repeats an acquire that got no answer, and counts

@@ -271,6 +271,26 @@ async fn a_heartbeat_frees_a_queue_whose_head_is_dead() {
     assert_eq!(fixture.fair_release(U2).await, Value::Int(1));
 }
 
+/// Redisson sends the next waiter no message when the wait of the first one ends at its turn. That one sleeps for the lease
+/// it was told.
+#[tokio::test]
+async fn a_first_waiter_of_redisson_is_woken_whenever_the_lock_is_free() {
+    let mut fixture = Fixture::new().await;
+    fixture.redisson_waits("r:1", 60_000).await;
+    let mut subscriber = fixture.subscriber().await;
+    let its_turn = [format!("{CHANNEL}:r:1 0")];
+    for asks in 1..=2 {
+        assert_eq!(fixture.fair(U1).await, UNKNOWN);
+        assert_eq!(fixture.messages(&mut subscriber).await, its_turn, "{asks}");
+    }
+    assert_eq!(fixture.fair_try(U2).await, UNKNOWN);
+    assert_eq!(fixture.messages(&mut subscriber).await, its_turn);
+    fixture.make(&["HSET", "F", U3, "1"]).await;
+    fixture.make(&["PEXPIRE", "F", "30000"]).await;
+    assert!(elsewhere(&fixture.fair(U1).await, 30_000));
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+}
+
 /// The trace of Redisson's `RFairLock`, step by step, with our own replies and without its defects.
 #[tokio::test]
 async fn the_fair_trace() {
