@@ -38,10 +38,12 @@ fn wrong() -> String {
     "write a span of time such as 500ms, 2.5s, 10s, 1m30s or 24h".to_owned()
 }
 
-/// Two units at most: `1m 30s`, `2.4s`, `310ms`.
+/// Two units at most: `1m 30s`, `2.4s`, `310ms`. A permit of Redisson's without a lease has some 29,000 years left.
 pub(crate) fn show(span: Duration) -> String {
+    const CENTURY_MS: u128 = 100 * 365 * 86_400_000;
     let ms = span.as_millis();
     match ms {
+        CENTURY_MS.. => "no end".to_owned(),
         0..1_000 => format!("{ms}ms"),
         1_000..60_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
         60_000..3_600_000 => format!("{}m {:02}s", ms / 60_000, ms % 60_000 / 1_000),
@@ -82,6 +84,7 @@ mod tests {
             (90_000, "1m 30s"),
             (7_260_000, "2h 01m"),
             (356_400_000, "4d 03h"),
+            (920_541_125_727_797, "no end"),
         ] {
             assert_eq!(show(Duration::from_millis(ms)), text);
         }

@@ -11,8 +11,8 @@ use crate::status;
 
 /// End the hold of one holder, or one permit of a semaphore, and no other.
 ///
-/// A holder id is used for one hold only, so this never ends a later one. The holder's work goes on until its
-/// next renewal, when it learns that the lock is lost.
+/// A holder id of lockset is used for one hold only, so this never ends a later one. A thread of Redisson has one for all
+/// its holds. The holder's work goes on until its next renewal, when it learns that the lock is lost.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  lockset release config --holder 8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57"
