@@ -252,6 +252,11 @@ impl Java {
         .await;
     }
 
+    /// A lock of this client, as a member of a lock on several servers.
+    pub(crate) fn member(&self, name: &str) -> String {
+        format!("{}={name}", self.number)
+    }
+
     /// The holder id of a thread.
     pub(crate) async fn holder(&self, thread: u64) -> String {
         self.tell(thread, "holder", "lock -").await

@@ -18,6 +18,7 @@ mod killed;
 mod once;
 mod prefix;
 mod queue;
+mod quorum;
 mod readers;
 mod stress;
 mod synchronizers;

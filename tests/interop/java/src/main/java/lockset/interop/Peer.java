@@ -14,6 +14,8 @@ import org.redisson.config.SubscriptionMode;
 
 /** One Redisson client: its threads, and its lock objects, which know the lease they were last taken for. */
 final class Peer {
+    private static final Map<String, Peer> CONNECTED = new ConcurrentHashMap<>();
+
     final RedissonClient redisson;
     private final Map<String, Worker> threads = new ConcurrentHashMap<>();
     private final Map<String, RLock> locks = new ConcurrentHashMap<>();
@@ -49,7 +51,9 @@ final class Peer {
             common(config, servers, prefix);
             servers.setTimeout(300).setRetryAttempts(1);
         }
-        return new Peer(Redisson.create(config));
+        var peer = new Peer(Redisson.create(config));
+        CONNECTED.put(words[1], peer);
+        return peer;
     }
 
     private static void common(Config config, BaseConfig<?> server, String prefix) {
@@ -61,6 +65,7 @@ final class Peer {
     }
 
     void close() {
+        CONNECTED.values().remove(this);
         redisson.shutdown(0, 1, TimeUnit.SECONDS);
     }
 
@@ -83,6 +88,11 @@ final class Peer {
             case "multi" -> redisson.getMultiLock(Arrays.stream(name.split(","))
                     .map(member -> member.split("=", 2))
                     .map(member -> make(member[0], member[1]))
+                    .toArray(RLock[]::new));
+            // peer=name,peer=name,...: each on the server of its client
+            case "quorum" -> Versions.quorum(Arrays.stream(name.split(","))
+                    .map(member -> member.split("=", 2))
+                    .map(member -> CONNECTED.get(member[0]).redisson.getLock(member[1]))
                     .toArray(RLock[]::new));
             default -> throw new IllegalArgumentException(kind);
         };

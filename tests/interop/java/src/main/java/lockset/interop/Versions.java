@@ -4,6 +4,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.Arrays;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.BaseConfig;
@@ -50,6 +51,12 @@ final class Versions {
         } catch (ReflectiveOperationException error) {
             throw new UnsupportedOperationException("this Redisson has no fenced locks", error);
         }
+    }
+
+    /** Deprecated, and still in use. */
+    @SuppressWarnings("deprecation")
+    static RLock quorum(RLock[] members) {
+        return new RedissonRedLock(members);
     }
 
     /** Calls the method of this name with so many arguments. */
