@@ -7,13 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lockset::simulated::Network;
-use lockset::{Client, ClientBuilder, Result};
 use parking_lot::Mutex;
 
 use crate::cluster::{Membership, SlotView};
-use crate::net::{Net, Sockets};
-use crate::process::Process;
+use crate::net::Net;
 use crate::replication::ServerId;
 use crate::sentinel::{NAME, Watch};
 use crate::slots::{SLOTS, slot_of};
@@ -159,22 +156,8 @@ impl Deployment {
         self.settle();
     }
 
-    /// A client of the process; how it is numbered in the network.
-    pub(crate) async fn client(
-        &self,
-        process: &Arc<Process>,
-        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
-    ) -> (usize, String, Result<Client>) {
-        let sockets = Sockets::new(&self.net, Arc::clone(process));
-        let number = sockets.client;
-        let id = self.net.with(crate::net::State::new_uuid);
-        let builder = settings(Client::builder(&self.url()));
-        let network: Arc<dyn Network> = Arc::new(sockets);
-        let client = lockset::simulated::client_on(builder, &id, network).await;
-        (number, id, client)
-    }
-
-    fn url(&self) -> String {
+    /// Where the clients of a process find the servers: one client for each server, or one for all.
+    pub(crate) fn urls(&self) -> Vec<String> {
         let address = |server: ServerId| self.net.with(|state| state.slots[server].address.clone());
         let addresses =
             |servers: std::ops::Range<usize>| servers.map(address).collect::<Vec<_>>().join(",");
@@ -182,10 +165,14 @@ impl Deployment {
         match self.layout {
             Layout::Sentinel { .. } => {
                 let sentinels = addresses(self.layout.data_servers()..all);
-                format!("redis+sentinel://{sentinels}/{NAME}")
+                vec![format!("redis+sentinel://{sentinels}/{NAME}")]
             }
-            Layout::Cluster { .. } => format!("redis+cluster://{}", addresses(0..all)),
-            Layout::Apart(_) | Layout::Primary { .. } => format!("redis://{}", addresses(0..1)),
+            Layout::Cluster { .. } => vec![format!("redis+cluster://{}", addresses(0..all))],
+            Layout::Apart(_) | Layout::Primary { .. } => {
+                let servers = 0..self.layout.clients();
+                let urls = servers.map(|server| self.net.with(|state| state.url(server)));
+                urls.collect()
+            }
         }
     }
 

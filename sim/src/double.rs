@@ -11,7 +11,6 @@ use lockset::{Client, ClientBuilder, Result};
 use crate::clients::Clients;
 use crate::deployment::{Deployment, Layout};
 use crate::net::{Direction, Net};
-use crate::process::Process;
 
 /// The parts of both kinds.
 #[derive(Clone)]
@@ -33,14 +32,11 @@ impl Servers {
         &self,
         settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
     ) -> Result<Client> {
-        let process = Arc::<Process>::default();
-        let (number, id, client) = self.deployment.client(&process, settings).await;
-        let client = client?;
-        self.clients.add(id, number, process);
-        Ok(client)
+        let url = self.deployment.urls().remove(0);
+        self.clients.add(self.net(), &url, settings).await
     }
 
-    fn net(&self) -> &Net {
+    fn net(&self) -> &Arc<Net> {
         &self.deployment.net
     }
 
@@ -80,7 +76,7 @@ impl Servers {
     fn crash(&self, client: &Client) {
         let (number, process) = self.clients.find(client);
         process.end();
-        self.net().forget(number, true);
+        self.net().forget(number);
     }
 
     /// Of all primaries, in order.
@@ -190,8 +186,8 @@ macro_rules! common {
 
 /// A primary with a replica and three sentinels, for tests of code that uses lockset.
 ///
-/// As [`Server`](crate::Server) otherwise; its clients follow the sentinels from the bytes of a connection upwards, as
-/// they do in production. Clones are the same servers.
+/// As [`Server`](crate::Server) otherwise; its clients follow the sentinels as they do in production. Clones are the same
+/// servers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -251,8 +247,8 @@ impl Sentinel {
 
 /// Three shards, each a primary with a replica, for tests of code that uses lockset.
 ///
-/// As [`Server`](crate::Server) otherwise; its clients find out by themselves which node serves a lock, from the bytes
-/// of a connection upwards, as they do in production. Clones are the same servers.
+/// As [`Server`](crate::Server) otherwise; its clients find out by themselves which node serves a lock, as they do in
+/// production. Clones are the same servers.
 ///
 /// ```
 /// use std::time::Duration;

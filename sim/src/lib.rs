@@ -14,7 +14,6 @@ mod cluster;
 mod commands;
 #[cfg(test)]
 mod conformance;
-mod connections;
 mod deployment;
 mod double;
 mod lua;

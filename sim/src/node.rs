@@ -78,10 +78,10 @@ pub(crate) struct Node {
     pub(crate) shortages: u64,
     /// Whether it has fewer.
     pub(crate) lacks_replicas: bool,
-    /// The refusal of every command, for now.
+    /// For now, every command is refused with this, unless it sets up a connection.
     pub(crate) refuses_with: Option<&'static str>,
     draw: fastrand::Rng,
-    /// How many commands it has done, those inside scripts not counted.
+    /// How many commands it has done. Commands inside scripts do not count, nor do commands that set up a connection.
     pub(crate) commands: u64,
 }
 
@@ -175,13 +175,13 @@ impl Node {
     }
 
     /// The name that a connection gave itself.
-    pub(crate) fn name_of(&self, id: ConnectionId) -> String {
+    pub(crate) fn name_of(&self, id: ConnectionId) -> &[u8] {
         let name = self.connections.get(&id).map(|one| &*one.name);
-        String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+        name.unwrap_or_default()
     }
 
-    /// Makes the text of a script known, as the preload of a connection does.
-    pub(crate) fn load(&mut self, sha: &str, text: &str) {
+    /// Makes the text of a script known.
+    fn load(&mut self, sha: &str, text: &str) {
         if !self.scripts.contains_key(sha) {
             let known = Known::new(sha, text, self.rewrite.as_ref());
             self.scripts.insert(Arc::clone(&known.sha), known);
@@ -195,13 +195,17 @@ impl Node {
         words: &Words,
     ) -> (Box<Self>, Reply) {
         let mut node = self;
-        node.commands += 1;
         node.serves = from;
         let verb = &*words.verb();
+        let is_of_setup = matches!(
+            verb,
+            b"HELLO" | b"AUTH" | b"SELECT" | b"CLIENT" | b"INFO" | b"SCRIPT"
+        );
+        node.commands += u64::from(!is_of_setup);
         if let Some(no) = node.denied(verb, from, words) {
             return (node, no);
         }
-        if let Some(refusal) = node.refuses_with {
+        if let Some(refusal) = node.refuses_with.filter(|_| !is_of_setup) {
             return (node, Reply::error(refusal));
         }
         if let Err(no) = node.admit(verb, from, words) {
@@ -220,7 +224,7 @@ impl Node {
     fn answer(&mut self, verb: &[u8], from: ConnectionId, words: &Words) -> Reply {
         match verb {
             b"PING" => Reply::Status("PONG"),
-            b"SELECT" => Reply::OK,
+            b"SELECT" | b"AUTH" => Reply::OK,
             b"HELLO" => self.hello(from, words),
             b"ROLE" => self.role(),
             // Of one who has nothing to wait for: who has waits at its connection.

@@ -1,5 +1,6 @@
 //! The server's replies.
 
+#[cfg(test)]
 use redis::Value;
 
 /// The reply to a command, inside or outside of a script.
@@ -51,6 +52,7 @@ impl Reply {
     }
 
     /// As the client library would have read it.
+    #[cfg(test)]
     pub(crate) fn into_value(self) -> Value {
         match self {
             Self::Nil => Value::Nil,
@@ -59,7 +61,6 @@ impl Reply {
             Self::Status("OK") => Value::Okay,
             Self::Status(text) => Value::SimpleString(text.to_owned()),
             Self::Error(text) => error_value(&text),
-            // On a lane of a simulated client a push looks like any other reply.
             Self::Push(_) => Value::Okay,
             Self::Array(items) | Self::Pairs(items) => {
                 Value::Array(items.into_iter().map(Self::into_value).collect())
@@ -69,7 +70,8 @@ impl Reply {
 }
 
 /// An error in the place of a value.
-pub(crate) fn error_value(text: &str) -> Value {
+#[cfg(test)]
+fn error_value(text: &str) -> Value {
     let line = format!("-{}\r\n", text.replace(['\r', '\n'], " "));
     redis::parse_redis_value(line.as_bytes()).expect("one line that begins with a minus")
 }

@@ -8,9 +8,7 @@ use lockset::operator::LockName;
 use lockset::{Client, ClientBuilder, Result};
 
 use crate::clients::Clients;
-use crate::connections::Peer;
 use crate::net::{Direction, Net};
-use crate::process::Process;
 
 /// The only server of this network.
 const SERVER: usize = 0;
@@ -100,8 +98,8 @@ impl Server {
         server
     }
 
-    /// A client with the default settings, connected. Each call makes another client, as another process
-    /// would have it.
+    /// A client with the default settings, which connects when it is first used. Each call makes another client, as
+    /// another process would have it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -139,16 +137,10 @@ impl Server {
         &self,
         settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
     ) -> Result<Client> {
-        let id = self.net.with(|state| state.new_uuid());
-        let builder = settings(Client::builder("redis://simulated"));
-        let client = lockset::simulated::client(builder, &id.clone(), |events| {
-            let process = Arc::<Process>::default();
-            let peer = Peer::new(&self.net, events, SERVER, Arc::clone(&process));
-            let number = peer.client;
-            self.clients.add(id, number, process);
-            Arc::new(peer)
-        })?;
-        Ok(client)
+        let url = self.net.with(|state| state.url(SERVER));
+        // No announcements unless a test wants them, as they have no reader.
+        let lazy = |builder: ClientBuilder| settings(builder.lazy().announce_every(Duration::MAX));
+        self.clients.add(&self.net, &url, lazy).await
     }
 
     /// Lets time pass. All timers due in this time run in order: renewals, expiries, time limits.
@@ -231,10 +223,10 @@ impl Server {
     pub fn crash(&self, client: &Client) {
         let (number, process) = self.clients.find(client);
         process.end();
-        self.net.forget(number, true);
+        self.net.forget(number);
     }
 
-    /// Every command is answered with this error from now on; `None` ends that. For example
+    /// Every command is answered with this error from now on, unless it sets up a connection; `None` ends that. For example
     /// `OOM command not allowed when used memory > 'maxmemory'.`
     pub fn refuse_with(&self, error: Option<&'static str>) {
         self.net
@@ -276,7 +268,7 @@ impl Server {
             let had_permits = permits.is_ok_and(|key| store.remove(key.as_bytes()));
             store.remove(name.as_bytes()) || had_permits
         });
-        self.net.doubt();
+        self.clients.check();
         was_there
     }
 
@@ -295,7 +287,7 @@ impl Server {
         Duration::from_micros(self.net.with(|state| state.server_us(SERVER)))
     }
 
-    /// How many commands it has done: what a call costs, counted.
+    /// How many commands it has done: what a call costs, counted. Those that set up a connection are left out.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.net.with(|state| state.node(SERVER).commands)

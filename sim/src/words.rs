@@ -26,14 +26,6 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// With room for this many words of this many bytes in all.
-    pub(crate) fn with_capacity(words: usize, bytes: usize) -> Self {
-        Self {
-            bytes: Vec::with_capacity(bytes),
-            ends: Vec::with_capacity(words),
-        }
-    }
-
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();

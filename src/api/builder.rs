@@ -15,7 +15,7 @@ use crate::client::{CONNECT_TIMEOUT, Client};
 use crate::conn::credentials::{Credentials, Provider};
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, AddressMap, Lookups, Network, Setup, Transport, url};
+use crate::conn::{self, AddressMap, Lookups, Network, Setup, url};
 use crate::engine::clock::Clock;
 use crate::engine::hold::bound::Timing;
 use crate::engine::hold::core::Core;
@@ -130,7 +130,7 @@ pub struct ClientBuilder {
     provider: Provider,
     observer: Option<Box<dyn Observer>>,
     #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Settings that were checked, and the parts that are made of them.
@@ -468,35 +468,16 @@ impl ClientBuilder {
             provider: self.provider.clone(),
         };
         let transport = conn::connect(target, setup).await?;
-        Ok(self.client(id, clock, transport, checked))
-    }
-
-    /// A client over another transport and clock. `connect` gets the handler of the client's events.
-    #[cfg(feature = "testing")]
-    pub(crate) fn build_over(
-        mut self,
-        id: &str,
-        clock: Clock,
-        connect: impl FnOnce(Arc<dyn conn::EventHandler>) -> Arc<dyn Transport>,
-    ) -> Result<Client> {
-        // No announcements unless a test wants them, as they have no reader.
-        self.announce_every.get_or_insert(Duration::MAX);
-        let checked = self.checked()?;
-        let transport = connect(Arc::clone(&checked.locals) as _);
-        Ok(self.client(id, clock, transport, checked))
-    }
-
-    fn client(self, id: &str, clock: Clock, transport: Arc<dyn Transport>, of: Checked) -> Client {
-        let observed = Arc::clone(&of.locals.observed);
+        let observed = Arc::clone(&checked.locals.observed);
         let scripts = Arc::new(Scripts::new(transport, clock, observed, self.native));
-        let core = Core::new(id, of.timing, scripts, of.locals);
+        let core = Core::new(id, checked.timing, scripts, checked.locals);
         let options = Options {
             replication: self.replication,
             ..Options::default()
         };
-        let announcer = of.announce_every;
+        let announcer = checked.announce_every;
         let announcer = announcer.map(|every| Announcer::start(&core, every, self.label));
-        Client::new(core, &self.key_prefix, options, announcer)
+        Ok(Client::new(core, &self.key_prefix, options, announcer))
     }
 
     /// Derives the rest from the settings, or rejects a setting that cannot work.

@@ -44,16 +44,12 @@ pub(crate) use self::servers::{can_run_scripts, connect};
 pub(crate) use self::setup::{Network, Setup};
 #[cfg(feature = "testing")]
 pub use self::setup::{ReadWrite, SimulatedNetwork, Stream};
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 pub(crate) use self::transport::LinkState;
-pub(crate) use self::transport::sent;
 pub use self::transport::{Channels, command};
-#[cfg(feature = "testing")]
-pub use self::transport::{EventHandler, Lane};
-#[cfg(not(feature = "testing"))]
-pub(crate) use self::transport::{EventHandler, Lane};
 pub(crate) use self::transport::{
-    Fault, LATE_ARRIVAL_MAX, Reason, Recipient, Replies, Transport, only, words,
+    EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Recipient, Replies, Transport, only, sent,
+    words,
 };
 pub(crate) use self::value::Process;
 

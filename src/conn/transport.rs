@@ -136,8 +136,7 @@ impl dyn Transport + '_ {
 
 /// The connection of a client that a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(not(feature = "testing"), expect(unreachable_pub))]
-pub enum Lane {
+pub(crate) enum Lane {
     /// Requests of callers, and the commands that undo them.
     Command,
     /// Renewals, which must never queue behind anything else.
@@ -330,8 +329,7 @@ impl Recipient for () {
 }
 
 /// Callbacks of a transport. Connection tasks call them, so they must not block.
-#[cfg_attr(not(feature = "testing"), expect(unreachable_pub))]
-pub trait EventHandler: Debug + Send + Sync + 'static {
+pub(crate) trait EventHandler: Debug + Send + Sync + 'static {
     /// A message came on a channel.
     fn message(&self, channel: &[u8], message: &[u8]);
 

@@ -121,15 +121,6 @@ impl Clock {
         )
     }
 
-    /// The tick of an instant of tokio's clock.
-    #[cfg(feature = "testing")]
-    pub(crate) fn tick_of(self, instant: tokio::time::Instant) -> Tick {
-        let now = tokio::time::Instant::now();
-        let ahead = instant.saturating_duration_since(now);
-        let ago = now.saturating_duration_since(instant);
-        self.now().after(ahead).before(ago)
-    }
-
     /// Advances the clock without the timers of the runtime.
     #[cfg(test)]
     pub(crate) fn jump(self, span: Duration) {

@@ -1,9 +1,10 @@
 //! A client's reaction to sentinels that name an unreachable or a replaced server.
 
-use lockset::LostReason;
+use lockset::{Client, ClientBuilder, LostReason};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::*;
+use crate::clients::Made;
 use crate::net::Direction;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,8 +30,8 @@ impl Here {
             sentinels: 3,
         };
         let deployment = Deployment::new(&Net::of_a_test(layout.servers()), layout);
-        let process = Arc::<Process>::default();
-        let (number, _, client) = deployment.client(&process, settings).await;
+        let (url, process) = (deployment.urls().remove(0), Arc::default());
+        let Made { number, client } = Made::new(&deployment.net, &process, &url, settings).await;
         Self {
             deployment,
             client: client.unwrap(),

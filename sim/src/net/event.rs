@@ -3,9 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use redis::Value;
-
-use super::lane::WireId;
+use super::wire::WireId;
 use crate::replication::Between;
 use crate::words::Words;
 
@@ -33,12 +31,9 @@ pub(super) enum What {
     Welcome(WireId),
     /// The server's address does not answer.
     NobodyThere(WireId),
-    /// A connection has had its time to be made.
-    DialEnds(WireId),
-    Request(WireId, u64, Vec<Words>),
-    Replies(WireId, u64, Vec<Value>),
-    Message(WireId, Vec<u8>, Vec<u8>),
-    /// Bytes from the server for the stream of a client.
+    /// Commands of a client, as far as they are complete.
+    Commands(WireId, Vec<Words>),
+    /// Replies and messages of a server.
     Bytes(WireId, Vec<u8>),
     /// A `WAIT` with this number has had its time.
     WaitEnds(WireId, u64),
@@ -59,10 +54,7 @@ impl What {
             Self::Hello(wire)
             | Self::Welcome(wire)
             | Self::NobodyThere(wire)
-            | Self::DialEnds(wire)
-            | Self::Request(wire, ..)
-            | Self::Replies(wire, ..)
-            | Self::Message(wire, ..)
+            | Self::Commands(wire, _)
             | Self::Bytes(wire, _)
             | Self::WaitEnds(wire, _)
             | Self::InTime(wire, _)
@@ -75,14 +67,11 @@ impl What {
     /// `None` if it goes nowhere, or not between a client and a server.
     pub(super) fn direction(&self) -> Option<Direction> {
         match self {
-            Self::Hello(_) | Self::Request(..) | Self::Closed(_) => Some(Direction::ToServer),
-            Self::Welcome(_)
-            | Self::NobodyThere(_)
-            | Self::Replies(..)
-            | Self::Message(..)
-            | Self::Bytes(..)
-            | Self::Reset(_) => Some(Direction::ToClient),
-            Self::DialEnds(_) | Self::WaitEnds(..) | Self::InTime(..) | Self::Between(..) => None,
+            Self::Hello(_) | Self::Commands(..) | Self::Closed(_) => Some(Direction::ToServer),
+            Self::Welcome(_) | Self::NobodyThere(_) | Self::Bytes(..) | Self::Reset(_) => {
+                Some(Direction::ToClient)
+            }
+            Self::WaitEnds(..) | Self::InTime(..) | Self::Between(..) => None,
         }
     }
 }

@@ -1,9 +1,8 @@
 //! What can go wrong, each as one call.
 
 use super::event::{Direction, What};
-use super::lane::WireId;
 use super::state::{Net, State};
-use super::wire::{Phase, Wire};
+use super::wire::{Phase, Wire, WireId};
 
 impl Net {
     /// The server ends: connections are reset, and new ones fail until it is started again.
@@ -75,19 +74,16 @@ impl Net {
         self.with(|state| state.resume(client));
     }
 
-    /// The client is gone: its connections are closed, if its machine is still there to do that.
-    pub(crate) fn forget(&self, client: usize, closes: bool) {
+    /// The client is gone: its connections are closed.
+    pub(crate) fn forget(&self, client: usize) {
         self.with(|state| {
-            state.peers[client].is_gone = true;
             state.peers[client].inbox.clear();
-            // Also those that it has left and whose replies were still to come, and those in the making.
+            // Connections that it has left are closed too, and unfinished ones.
             let wires = state.wires.iter();
             let wires = wires.filter(|(_, wire)| wire.client == client);
             let wires: Vec<WireId> = wires.map(|(id, _)| *id).collect();
             for wire in wires {
-                if closes {
-                    state.post(wire, Direction::ToServer, What::Closed(wire));
-                }
+                state.post(wire, Direction::ToServer, What::Closed(wire));
             }
         });
     }

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::event::{Direction, Event, Moment, What};
-use super::lane::WireId;
 use super::state::{Net, State};
+use super::wire::WireId;
 
 const LATE_CHECKED_EVERY: Duration = Duration::from_millis(100);
 

@@ -1,24 +1,24 @@
-//! A server's end of connections that carry bytes: commands are done in order, and a `WAIT` holds up what comes
-//! behind it.
+//! A server's end of connections: commands are done in order, and a `WAIT` holds up what comes behind it.
 
 use std::time::Duration;
 
 use super::event::{Direction, What};
-use super::lane::WireId;
 use super::resp;
-use super::served::{ServedStream, Waiting};
 use super::state::State;
+use super::wire::{Waiting, WireId};
+use crate::channels::Push;
+use crate::node::ConnectionId;
 use crate::number;
 use crate::reply::Reply;
 use crate::words::Words;
 
 impl State {
-    /// Does what has come over a stream.
+    /// Does what has come over a connection.
     pub(super) fn serve(&mut self, wire: WireId, commands: Vec<Words>) {
-        let Some(stream) = self.stream(wire) else {
+        let Some(known) = self.wires.get_mut(&wire) else {
             return;
         };
-        stream.behind.extend(commands);
+        known.behind.extend(commands);
         let mut written = Vec::new();
         while let Some(command) = self.next_command(wire) {
             let is_held_up = *command.verb() == *b"WAIT" && self.waits(wire, &command);
@@ -30,18 +30,14 @@ impl State {
         self.write(wire, written);
     }
 
-    fn stream(&mut self, wire: WireId) -> Option<&mut ServedStream> {
-        self.wires.get_mut(&wire)?.stream.as_mut()
-    }
-
     fn next_command(&mut self, wire: WireId) -> Option<Words> {
+        let known = self.wires.get_mut(&wire)?;
         // The connection may have ended at the server: nothing more of it is executed.
-        self.wires.get(&wire)?.accepted?;
-        let stream = self.stream(wire)?;
-        if stream.waiting.is_some() {
+        known.accepted?;
+        if known.waiting.is_some() {
             return None;
         }
-        stream.behind.pop_front()
+        known.behind.pop_front()
     }
 
     fn do_command(&mut self, wire: WireId, command: &Words, written: &mut Vec<u8>) {
@@ -50,10 +46,52 @@ impl State {
         };
         let (client, server) = (known.client, known.server);
         let Some(id) = known.accepted else { return };
-        let reply = self.execute(client, server, id, None, command);
+        let reply = self.execute(client, server, id, command);
         let is_newer = self.node(server).is_newer(id);
         resp::write(&reply, is_newer, written);
         self.deliver_unasked(server);
+    }
+
+    /// Has a server do a command of a connection.
+    fn execute(
+        &mut self,
+        client: usize,
+        server: usize,
+        id: ConnectionId,
+        command: &Words,
+    ) -> Reply {
+        let now_us = self.server_us(server);
+        let lacks_replicas = self.lacks_replicas(server);
+        let slot = &mut self.slots[server];
+        let mut node = slot.node.take().expect("one command at a time");
+        node.lacks_replicas = lacks_replicas;
+        node.store.set_clock(now_us);
+        let (mut node, reply) = node.execute(id, command);
+        let is_short = matches!(&reply, Reply::Error(why) if why.contains("NOREPLICAS"));
+        node.shortages += u64::from(is_short);
+        if let Some(trace) = &mut self.trace {
+            trace(
+                client,
+                server,
+                node.name_of(id),
+                command,
+                &reply,
+                &node.store,
+            );
+        }
+        self.slots[server].node = Some(node);
+        reply
+    }
+
+    /// Sends a message of a server on its way.
+    pub(super) fn push(&mut self, server: usize, push: &Push) {
+        let Some(&to) = self.slots[server].wires.get(&push.to) else {
+            return;
+        };
+        let mut bytes = Vec::new();
+        let is_newer = self.node(server).is_newer(push.to);
+        resp::write(&push.reply(), is_newer, &mut bytes);
+        self.write(to, bytes);
     }
 
     fn write(&mut self, wire: WireId, bytes: Vec<u8>) {
@@ -85,8 +123,8 @@ impl State {
         if !limit.is_zero() {
             self.post_at(ends, What::WaitEnds(wire, number));
         }
-        if let Some(stream) = self.stream(wire) {
-            stream.waiting = Some(Waiting {
+        if let Some(known) = self.wires.get_mut(&wire) {
+            known.waiting = Some(Waiting {
                 number,
                 replicas,
                 changes,
@@ -97,12 +135,12 @@ impl State {
 
     /// A `WAIT` ends, with as many as have confirmed by now.
     pub(super) fn wait_ends(&mut self, wire: WireId, number: u64) {
-        let Some(stream) = self.stream(wire) else {
+        let Some(known) = self.wires.get_mut(&wire) else {
             return;
         };
-        let ended = stream.waiting.take_if(|waiting| waiting.number == number);
+        let ended = known.waiting.take_if(|waiting| waiting.number == number);
         let Some(ended) = ended else { return };
-        let server = self.wires[&wire].server;
+        let server = known.server;
         let confirmed = self.node(server).replication.confirmed(ended.changes);
         let mut written = Vec::new();
         resp::write(&Reply::count(confirmed), false, &mut written);
@@ -114,8 +152,8 @@ impl State {
     pub(super) fn confirmed(&mut self, server: usize) {
         let wires: Vec<WireId> = self.slots[server].wires.values().copied().collect();
         for wire in wires {
-            let waiting = self.stream(wire).and_then(|stream| {
-                let waiting = stream.waiting.as_ref()?;
+            let waiting = self.wires.get(&wire).and_then(|known| {
+                let waiting = known.waiting.as_ref()?;
                 Some((waiting.number, waiting.replicas, waiting.changes))
             });
             if let Some((number, replicas, changes)) = waiting

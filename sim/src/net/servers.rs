@@ -107,7 +107,7 @@ impl State {
         let for_servers = std::mem::take(&mut node.for_servers);
         let killed = std::mem::take(&mut node.killed);
         for push in pushes {
-            self.push(server, push);
+            self.push(server, &push);
         }
         for (to, what) in for_servers {
             self.post_between(server, to, what);

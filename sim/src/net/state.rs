@@ -1,20 +1,16 @@
-//! The parts of a network: servers, clients, their lanes and connections, and events under way.
-//!
-//! Invariant: nothing is called back under the lock.
+//! The parts of a network: servers, clients, their connections, and events under way.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::simulated::{Events, Lane};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::event::{Direction, Event, Moments, What};
-use super::lane::{LaneId, LaneState, WireId};
-use super::wire::Wire;
+use super::wire::{Wire, WireId};
 use crate::node::{ConnectionId, Node};
 use crate::reply::Reply;
 use crate::store::Store;
@@ -35,28 +31,22 @@ pub(crate) struct Slot {
     pub(crate) offset_us: i64,
 }
 
+#[derive(Default)]
 pub(crate) struct Peer {
-    /// Of one with lanes. Streams tell their client themselves.
-    pub(super) events: Option<Events>,
-    /// Told when a connection was made, or could not be.
-    pub(super) dialed: Arc<Notify>,
     pub(super) is_paused: bool,
-    pub(super) is_gone: bool,
     /// Events for when it runs again.
     pub(super) inbox: Vec<Event>,
 }
 
-/// A command at a server: its client, its lane if known, the reply, and the keys after it.
-type Trace = Box<dyn FnMut(usize, usize, Option<Lane>, &Words, &Reply, &Store) + Send>;
+/// A command at a server: its client, the name of its connection, the reply, and the keys after it.
+type Trace = Box<dyn FnMut(usize, usize, &[u8], &Words, &Reply, &Store) + Send>;
 
 pub(crate) struct State {
     pub(super) began: Instant,
     pub(crate) slots: Vec<Slot>,
     pub(super) peers: Vec<Peer>,
-    pub(super) lanes: BTreeMap<(usize, LaneId), LaneState>,
     pub(super) wires: BTreeMap<WireId, Wire>,
     pub(super) last_wire: WireId,
-    pub(super) last_request: u64,
     pub(super) queue: BinaryHeap<Event>,
     pub(super) last_event: u64,
     /// Events that wait for a partition or a delay to end.
@@ -98,28 +88,11 @@ impl Drop for Net {
 }
 
 impl Net {
-    /// Adds a client: returns its number, and a notification of each end of its attempts to connect.
-    pub(crate) fn add_peer(&self, events: Option<Events>) -> (usize, Arc<Notify>) {
+    /// Adds a client: returns its number.
+    pub(crate) fn add_peer(&self) -> usize {
         let mut state = self.state.lock();
-        let dialed = Arc::<Notify>::default();
-        state.peers.push(Peer {
-            events,
-            dialed: Arc::clone(&dialed),
-            is_paused: false,
-            is_gone: false,
-            inbox: Vec::new(),
-        });
-        (state.peers.len() - 1, dialed)
-    }
-
-    /// Has all clients check what they hold.
-    pub(crate) fn doubt(&self) {
-        let told: Vec<Events> = {
-            let state = self.state.lock();
-            let alive = state.peers.iter().filter(|peer| !peer.is_gone);
-            alive.filter_map(|peer| peer.events.clone()).collect()
-        };
-        told.iter().for_each(|events| events.moved());
+        state.peers.push(Peer::default());
+        state.peers.len() - 1
     }
 
     /// Looks at it, or changes it, and has the task see what has changed.
@@ -150,6 +123,11 @@ impl State {
             .expect("no command is being done");
         node.store.set_clock(now_us);
         node
+    }
+
+    /// The URL of one server.
+    pub(crate) fn url(&self, server: usize) -> String {
+        format!("redis://{}", self.slots[server].address)
     }
 
     /// The id of a client.

@@ -1,4 +1,4 @@
-//! A client's end of a connection that carries bytes, as a socket would, and how it is made.
+//! A client's end of a connection, which carries bytes as a socket does.
 //!
 //! Above it is the library as it is: its handshake, its links, its topologies.
 
@@ -12,11 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::event::{Direction, What};
 use super::inbox::Inbox;
-use super::lane::WireId;
 use super::resp;
-use super::served::ServedStream;
 use super::state::Net;
-use super::wire::{Phase, Wire};
+use super::wire::WireId;
 use crate::process::Process;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -31,7 +29,7 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     pub(crate) fn new(net: &Arc<Net>, process: Arc<Process>) -> Self {
-        let (client, _) = net.add_peer(None);
+        let client = net.add_peer();
         Self {
             net: Arc::clone(net),
             client,
@@ -47,16 +45,9 @@ impl Sockets {
                 .slots
                 .iter()
                 .position(|slot| slot.address == address)?;
-            state.last_wire += 1;
-            let wire = state.last_wire;
-            let served = ServedStream::new(&inbox);
-            state
-                .wires
-                .insert(wire, Wire::of_stream(self.client, server, served));
-            state.post(wire, Direction::ToServer, What::Hello(wire));
             Some(Stream {
                 net: Arc::clone(&self.net),
-                wire,
+                wire: state.dial(self.client, server, &inbox),
                 inbox: Arc::clone(&inbox),
                 written: Vec::new(),
             })
@@ -93,13 +84,7 @@ struct Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.net.with(|state| {
-            let Some(wire) = state.wires.get_mut(&self.wire) else {
-                return;
-            };
-            wire.phase = Phase::Leaving;
-            state.post(self.wire, Direction::ToServer, What::Closed(self.wire));
-        });
+        self.net.with(|state| state.close(self.wire));
     }
 }
 
@@ -126,7 +111,7 @@ impl AsyncWrite for Stream {
         let commands = resp::take_commands(&mut self.written);
         if !commands.is_empty() {
             let wire = self.wire;
-            let sent = What::Request(wire, 0, commands);
+            let sent = What::Commands(wire, commands);
             self.net
                 .with(|state| state.post(wire, Direction::ToServer, sent));
         }

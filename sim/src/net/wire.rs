@@ -1,18 +1,15 @@
 //! One connection, as both of its ends see it.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::simulated::{Failure, Lane};
-use redis::Value;
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-
-use super::lane::LaneId;
-use super::served::ServedStream;
+use super::inbox::Inbox;
 use crate::node::ConnectionId;
+use crate::words::Words;
 
-pub(super) type Answer = oneshot::Sender<Result<Vec<Value>, Failure>>;
+/// The number of a connection in its network.
+pub(crate) type WireId = u64;
 
 /// Its client's view of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,77 +17,32 @@ pub(super) enum Phase {
     /// It is being made.
     Dialing,
     Open,
-    /// It is not used for anything new, and ends with what is in flight on it.
-    Leaving,
-    Dead,
+    /// It was refused, or its client has closed it.
+    Over,
 }
 
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) client: usize,
     pub(super) server: usize,
-    /// Its client's use of it; `None` for a stream, whose use only client and server know.
-    pub(super) lane: Option<Lane>,
-    pub(super) stream: Option<ServedStream>,
     pub(super) phase: Phase,
+    /// Read by its client.
+    pub(super) inbox: Arc<Inbox>,
     /// Its number at the server, once that has accepted it.
     pub(super) accepted: Option<ConnectionId>,
-    /// Requests in flight.
-    pub(super) pending: BTreeMap<u64, Answer>,
+    pub(super) waiting: Option<Waiting>,
+    /// Commands that wait for it.
+    pub(super) behind: VecDeque<Words>,
     /// By direction: until when what was sent before is on its way.
     pub(super) free_at: [Duration; 2],
     /// By direction: nothing that is sent from now on arrives.
     pub(super) is_stalled: [bool; 2],
-    /// When the server replied last.
-    pub(super) last_reply: Option<Instant>,
 }
 
-impl Wire {
-    fn new(client: usize, server: usize) -> Self {
-        Self {
-            client,
-            server,
-            lane: None,
-            stream: None,
-            phase: Phase::Dialing,
-            accepted: None,
-            pending: BTreeMap::new(),
-            free_at: [Duration::ZERO; 2],
-            is_stalled: [false; 2],
-            last_reply: None,
-        }
-    }
-
-    /// One of a lane, which sends requests and gets replies.
-    pub(super) fn of_lane(client: usize, LaneId { server, lane }: LaneId) -> Self {
-        Self {
-            lane: Some(lane),
-            ..Self::new(client, server)
-        }
-    }
-
-    /// One that carries bytes.
-    pub(super) fn of_stream(client: usize, server: usize, stream: ServedStream) -> Self {
-        Self {
-            stream: Some(stream),
-            ..Self::new(client, server)
-        }
-    }
-
-    pub(super) fn lane_id(&self) -> Option<LaneId> {
-        let (server, lane) = (self.server, self.lane?);
-        Some(LaneId { server, lane })
-    }
-
-    /// Ends it: pending requests get no reply.
-    pub(super) fn end(&mut self, why: &str) {
-        self.phase = Phase::Dead;
-        if let Some(stream) = self.stream.take() {
-            stream.inbox.end();
-        }
-        for (_, answer) in std::mem::take(&mut self.pending) {
-            // The caller may have stopped waiting.
-            let _ = answer.send(Err(Failure::Unknown(why.to_owned())));
-        }
-    }
+/// A `WAIT` that has not ended.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) number: u64,
+    pub(super) replicas: usize,
+    pub(super) changes: u64,
 }

@@ -13,7 +13,7 @@ impl Node {
                 format!(
                     "id={from} addr={} name={}\n",
                     self.address_of(from),
-                    self.name_of(from)
+                    String::from_utf8_lossy(self.name_of(from))
                 )
                 .into_bytes(),
             ),

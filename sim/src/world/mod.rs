@@ -19,11 +19,11 @@ mod shutdown;
 mod trace;
 mod wakes;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::simulated::Lane;
 use lockset::{Client, ClientBuilder, Owner, Redlock};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ use self::interrupt::Interrupt;
 use self::names::lock_names;
 use self::plan::{Fault, LEASE, OWNERS, Plan};
 use self::running::Running;
-use crate::connections::Peer;
+use crate::clients::Made;
 use crate::deployment::{Deployment, Layout};
 use crate::net::{Moment, Net, State};
 use crate::node::Rewrite;
@@ -45,8 +45,14 @@ use crate::words::Words;
 /// Every call has ended before this time: no wait is longer, with this number of holds before it.
 const END: Duration = Duration::from_secs(600);
 
-/// Every server has a vote after this time: it has been up for longer than a lease.
-const VOTES: Duration = Duration::from_millis(LEASE.as_millis() as u64 * 21 / 20);
+/// Every server has a vote after this time: it has been up for longer than a lease, and says up to two seconds less.
+const VOTES: Duration = Duration::from_millis(LEASE.as_millis() as u64 * 21 / 20 + 2_000);
+
+/// The lane of a connection with this name: "lockset", the lane, and the id of its client.
+fn lane_of(name: &[u8]) -> Cow<'_, str> {
+    let lane = name.split(|byte| *byte == b'-').nth(1);
+    String::from_utf8_lossy(lane.unwrap_or(b"-"))
+}
 
 /// Several processes with all kinds of locks on one simulated server, or with a `Redlock` on three or five, behind
 /// sentinels or in a cluster, and faults between them.
@@ -80,7 +86,7 @@ pub struct Report {
     /// Calls that came to their end: acquires, re-entries, downgrades, releases, ends by force. Dropped calls and drops
     /// of guards are not counted.
     pub operations: u64,
-    /// The servers' commands for them, without commands inside scripts.
+    /// The servers' commands for them. Commands inside scripts do not count, nor do commands that set up a connection.
     pub commands: u64,
     /// Guards that were given out.
     pub grants: u64,
@@ -369,7 +375,6 @@ impl World {
                 }
             }
             state.delay = Duration::ZERO..=self.plan.delay;
-            state.moments.noted = Some(Vec::new());
         });
         // Each begins by its own clock: one that is ahead is no older.
         (0..servers).for_each(|server| net.restart(server, false));
@@ -384,6 +389,8 @@ impl World {
         for process in &processes {
             clients.push(self.clients(&deployment, process).await);
         }
+        // A fault cannot happen at an earlier one.
+        net.with(|state| state.moments.noted = Some(Vec::new()));
         Running {
             processes,
             clients,
@@ -407,27 +414,25 @@ impl World {
     fn trace(&self, deployment: &Arc<Deployment>, checks: &Arc<Mutex<Checks>>) {
         let (deployed, seen) = (Arc::downgrade(deployment), Arc::clone(checks));
         let layout = self.plan.layout;
-        let see =
-            move |client, server, lane: Option<Lane>, command: &Words, reply: &_, keys: &_| {
-                let mut checks = seen.lock();
-                checks.note(|| {
-                    let shown = command.shown();
-                    let lane = lane.map_or("-".to_owned(), |lane| format!("{lane:?}"));
-                    format!("server {server}: {client} {lane} {shown} -> {reply:?}")
-                });
-                let Some(deployed) = deployed.upgrade() else {
-                    return;
-                };
-                match layout {
-                    Layout::Apart(1) | Layout::Primary { .. } => checks.done(command, reply, keys),
-                    Layout::Apart(_) => {}
-                    _ if deployed.is_deposed(server) => {
-                        let named = lock_names().filter(|name| command.names(name.as_bytes()));
-                        named.for_each(|name| checks.forgotten.forgets(&name));
-                    }
-                    _ => checks.look_for_late_wakes(keys, |name| deployed.is_at(name, server)),
-                }
+        let see = move |client, server, name: &[u8], command: &Words, reply: &_, keys: &_| {
+            let mut checks = seen.lock();
+            checks.note(|| {
+                let (lane, shown) = (lane_of(name), command.shown());
+                format!("server {server}: {client} {lane} {shown} -> {reply:?}")
+            });
+            let Some(deployed) = deployed.upgrade() else {
+                return;
             };
+            match layout {
+                Layout::Apart(1) | Layout::Primary { .. } => checks.done(command, reply, keys),
+                Layout::Apart(_) => {}
+                _ if deployed.is_deposed(server) => {
+                    let named = lock_names().filter(|name| command.names(name.as_bytes()));
+                    named.for_each(|name| checks.forgotten.forgets(&name));
+                }
+                _ => checks.look_for_late_wakes(keys, |name| deployed.is_at(name, server)),
+            }
+        };
         deployment
             .net
             .with(|state| state.trace = Some(Box::new(see)));
@@ -438,22 +443,19 @@ impl World {
         let settings = |builder: ClientBuilder| {
             let builder = builder.lease(LEASE).native(self.plan.is_native);
             // Nobody looks.
-            builder.announce_every(Duration::MAX)
+            let builder = builder.announce_every(Duration::MAX);
+            // Then what goes wrong may go wrong while they connect.
+            match self.plan.layout {
+                Layout::Apart(_) => builder.lazy(),
+                _ => builder,
+            }
         };
-        let Layout::Apart(servers) = self.plan.layout else {
-            let (.., client) = deployment.client(process, settings).await;
-            return vec![client.expect("servers that are there")];
-        };
-        let net = &deployment.net;
-        let of_server = |server| {
-            let id = net.with(State::new_uuid);
-            let builder = settings(Client::builder("redis://simulated"));
-            let client = lockset::simulated::client(builder, &id, |events| {
-                Arc::new(Peer::new(net, events, server, Arc::clone(process)))
-            });
-            client.expect("settings that work")
-        };
-        (0..servers).map(of_server).collect()
+        let mut clients = Vec::new();
+        for url in deployment.urls() {
+            let made = Made::new(&deployment.net, process, &url, settings).await;
+            clients.push(made.client.expect("servers that are there"));
+        }
+        clients
     }
 
     fn start(&self, running: &Running) -> Vec<JoinHandle<Option<()>>> {

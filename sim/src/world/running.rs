@@ -99,7 +99,7 @@ impl Running {
             Fault::Crash(process) => {
                 self.checks.lock().crashed(process);
                 self.processes[process].end();
-                self.peers(process).for_each(|peer| net.forget(peer, true));
+                self.peers(process).for_each(|peer| net.forget(peer));
                 self.clients[process].clear();
             }
             Fault::Shutdown(process) => self.shut_down(process),

@@ -26,7 +26,7 @@ async fn a_server_without_a_past_has_no_vote_for_a_lease() {
     let lock = redlock.lock("a");
     let young = lock.try_lock().await.unwrap_err();
     assert!(young.is_quorum(), "{young}");
-    servers[0].advance(LEASE * 11 / 10).await;
+    servers[0].advance(LEASE + 2 * SECOND).await;
     let held = lock.try_lock().await.unwrap().expect("three votes");
 
     let others = [

@@ -1,4 +1,4 @@
-//! Plans for one server with real connections: users without some rights, rights that are taken away and restored,
+//! Plans for one server with replicas: users without some rights, rights that are taken away and restored,
 //! restarts without data, and replicas that lag or are cut off and that the server demands.
 
 use std::time::Duration;

@@ -17,6 +17,9 @@ const SHORT: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 2);
 /// Longer than all other calls of a small world together.
 const FOR_GOOD: Duration = Duration::from_secs(60);
 
+/// Others that want the lock are refused in this time, connect once more, and listen.
+const HOLD: Duration = Duration::from_millis(20);
+
 /// A call that waits until it has its lock, holds it for a while, and releases it.
 fn plain(kind: Kind) -> Op {
     Op {
@@ -27,7 +30,7 @@ fn plain(kind: Kind) -> Op {
         is_fenced: false,
         fixed: None,
         cancel: None,
-        hold: 5 * MS,
+        hold: HOLD,
         end: End::Release,
         replicas: 0,
         terms: Terms {
