@@ -388,6 +388,24 @@ mod tests {
         assert_eq!(comes("x").await.len(), 8);
     }
 
+    /// The party is still at the server, and would count beside the next one once the user has the right again.
+    #[tokio::test(start_paused = true)]
+    async fn a_party_names_one_that_could_not_be_withdrawn_for_want_of_a_right() {
+        let server = Scripted::new(move |_| Answer::Error("NOPERM No permissions to access a key"));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let comes = async || {
+            let error = client.barrier("x", 3).wait().await.unwrap_err();
+            assert!(error.is_denied(), "{error}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut words = server.sent().into_iter().map(|sent| sent.words);
+            let last = words.rfind(|words| words[1] == catalog::BARRIER_ARRIVE.sha());
+            last.unwrap().split_off(6)
+        };
+        let (first, second) = (comes().await, comes().await);
+        assert_eq!((first.len(), second.len()), (8, 9));
+        assert_eq!(second[8], first[0]);
+    }
+
     /// The withdrawal is late, and has to find the party at the server.
     #[tokio::test(start_paused = true)]
     async fn a_party_that_breaks_its_round_is_not_named_by_the_next() {

@@ -468,7 +468,6 @@ mod tests {
             "MISCONF Errors writing to the AOF file",
             "READONLY You can't write against a read only replica.",
             "CLUSTERDOWN The cluster is down",
-            "NOPERM No permissions to access a key",
         ] {
             let refuses = Arc::new(AtomicBool::new(false));
             let refused = Arc::clone(&refuses);
@@ -517,6 +516,32 @@ mod tests {
                 assert_eq!(last_sent(&server), tried_for, "it was given up");
             }
         }
+    }
+
+    /// The right may be granted again, as when the rights of a user are replaced in several steps.
+    #[tokio::test(start_paused = true)]
+    async fn permits_are_returned_after_a_right_was_missing() {
+        let refuses = Arc::new(AtomicBool::new(false));
+        let refused = Arc::clone(&refuses);
+        let server = Scripted::new(move |_| match refused.load(Ordering::Relaxed) {
+            true => Reply::Error("NOPERM No permissions to access a key"),
+            false => Reply::Value(Value::Int(1)),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let permit = client.plain_semaphore("x").acquire().await.unwrap();
+        refuses.store(true, Ordering::Relaxed);
+        assert!(permit.release().await.unwrap_err().is_denied());
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        // Once by the call, and then less and less often.
+        let asked = server.sent().len();
+        assert!((6..15).contains(&asked), "{asked}");
+        assert_eq!(client.stats().totals.background_failures, 1);
+        refuses.store(false, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        let sent = server.sent().split_off(asked);
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        assert_eq!(sent[0].words[1], catalog::PLAIN_RELEASE.sha());
+        client.shutdown().await.unwrap();
     }
 
     /// Otherwise the server would have one more note for each permit that Java returns.

@@ -3,7 +3,8 @@
 //! Each server has one queue of small entries, which one task empties. While the server answers, the
 //! task sends all of them at once. While the server is silent, it tries one entry now and then, and the others wait.
 //! So a server that is away costs next to nothing, no matter how many attempts are unanswered. An entry that the server
-//! cannot undo now goes behind the others, which are tried in turn.
+//! cannot undo now goes behind the others, which are tried in turn. A missing right may be granted later, so an entry that
+//! is denied is sent again after longer and longer pauses.
 //!
 //! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for longer than
 //! the lease may execute the attempt only afterwards. Its undoing comes behind the attempt, on the same connection,
@@ -61,12 +62,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 pub(super) struct Undo {
     /// Releases the hold or the place, if there is one. May be executed twice.
     call: Call,
-    /// The pause between two cancellations while a late command is possible.
+    /// The pause between two cancellations while a late command is possible, or before a denied entry is sent again.
     span: Duration,
     /// See [`until`](Self::until).
     until: Tick,
     has_lease: bool,
     cancels: u32,
+    is_denied: bool,
     release: Option<PendingRelease>,
     /// Dropped with the entry.
     _kept: Option<Kept>,
@@ -107,6 +109,8 @@ enum End {
     Answered,
     /// The server refuses it for good.
     Refused,
+    /// The user lacks a right.
+    Denied,
     /// The server cannot do it now.
     NotNow,
     Silent,
@@ -118,18 +122,14 @@ pub(crate) struct PendingRelease(Vec<Arc<LocalLock>>);
 
 impl PendingRelease {
     pub(crate) fn of(locals: Vec<Arc<LocalLock>>) -> Self {
-        for local in &locals {
-            local.begin_release();
-        }
+        locals.iter().for_each(|local| local.begin_release());
         Self(locals)
     }
 }
 
 impl Drop for PendingRelease {
     fn drop(&mut self) {
-        for local in &self.0 {
-            local.release_sent();
-        }
+        self.0.iter().for_each(|local| local.release_sent());
     }
 }
 
@@ -149,6 +149,7 @@ impl Undo {
             until: now.after(linger.max(lease)),
             has_lease,
             cancels: CANCELS_WHILE_UNSETTLED,
+            is_denied: false,
             release,
             _kept: kept,
         }
@@ -169,11 +170,12 @@ impl Undo {
         let answer = once_sent(pin!(cancel), || drop(release)).await;
         let end = match answer {
             Ok(_) => End::Answered,
-            // The right may come back, and no lease ends this.
-            Err(failure) if failure.is_denied() && !self.has_lease => End::NotNow,
             Err(failure) if failure.is_hopeless() => {
-                tell_failed(&scripts, failure.into_error("undo"));
-                End::Refused
+                let was_denied = std::mem::replace(&mut self.is_denied, failure.is_denied());
+                if !was_denied {
+                    tell_failed(&scripts, failure.into_error("undo"));
+                }
+                if self.is_denied { End::Denied } else { End::Refused }
             }
             Err(failure) if failure.is_answer() => End::NotNow,
             Err(_) => End::Silent,
@@ -228,8 +230,7 @@ impl UndoQueues {
         reply: Duration,
     ) {
         let server = scripts.transport.server(undo.call.route());
-        let mut release = None;
-        let (is_new, given_up) = {
+        let (is_new, given_up, release) = {
             let mut queues = self.queues.lock();
             let is_new = !queues.contains_key(&server);
             let queue = queues.entry(server).or_default();
@@ -242,7 +243,7 @@ impl UndoQueues {
                 release = undo.release.take();
             }
             queue.ready.push_back(undo);
-            (is_new, given_up)
+            (is_new, given_up, release)
         };
         // Dropped outside the mutex, because both drops notify locks of this client.
         drop((release, given_up));
@@ -320,9 +321,9 @@ impl UndoQueues {
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&server)?;
         if ending <= now {
-            // The client is gone, and these entries were cancelled once already. They have no pending release, so they
-            // can be dropped under the mutex.
-            queue.later.clear();
+            // The client is gone, and these entries were cancelled once already, or end with their leases. They have no
+            // pending release, so they can be dropped under the mutex.
+            (queue.later).retain(|_, undo| undo.is_denied && !undo.has_lease);
         }
         let mut abandoned = 0;
         if ending.after(reply * LAST_TRIES) <= now {
@@ -366,10 +367,15 @@ impl UndoQueues {
         queue.is_silent = matches!(end, End::Silent | End::NotNow);
         match end {
             End::Answered if is_settled || undo.cancels == 0 => {}
-            End::Answered => {
-                undo.cancels -= 1;
+            End::Denied if now >= undo.until(self) || queue.later.len() >= QUEUE_MAX => {}
+            End::Answered | End::Denied => {
+                let at = now.after(undo.span);
+                match end {
+                    End::Denied => undo.span = LATE_ARRIVAL_MAX.min(undo.span * 2),
+                    _ => undo.cancels -= 1,
+                }
                 let number = self.number.fetch_add(1, Ordering::Relaxed);
-                queue.later.insert((now.after(undo.span), number), undo);
+                queue.later.insert((at, number), undo);
             }
             End::Refused => {}
             End::NotNow if now >= undo.until(self) => {}
@@ -377,11 +383,8 @@ impl UndoQueues {
             End::NotNow | End::Silent => queue.ready.push_back(undo),
         }
         if queue.is_silent {
-            let held: Vec<_> = queue
-                .ready
-                .iter_mut()
-                .map(|undo| undo.release.take())
-                .collect();
+            let undos = queue.ready.iter_mut();
+            let held: Vec<_> = undos.map(|undo| undo.release.take()).collect();
             drop(queues);
             // From now on, requests of this client do not wait for these releases to be sent.
             drop(held);
