@@ -33,6 +33,10 @@ pub(crate) trait Leased: Send + Sync {
     fn renewed(&self, sent: Tick, lease: Duration);
     /// Returns the local deadline of the hold.
     fn deadline(&self) -> Tick;
+    /// Returns the lease to compare the time left with, when a renewal asks for `lease`.
+    fn measure(&self, lease: Duration) -> Duration {
+        lease
+    }
     /// Returns when the hold has to be checked next. Called while the schedule is locked, like [`Leased::due`], so that
     /// a later change of the hold moves its entry again.
     fn next_check(&self) -> Tick;

@@ -237,9 +237,10 @@ fn apply(
         // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
             (Some(hold), PassOutcome::Renewed) => {
-                let (left, lease) = (now.until(hold.deadline()), request.lease);
+                let left = now.until(hold.deadline());
+                let lease = hold.measure(request.lease);
                 observed.note(Fact::Renewed { left, lease });
-                hold.renewed(sent, lease);
+                hold.renewed(sent, request.lease);
                 if is_late(left, lease) && latest.as_ref().is_none_or(|(least, ..)| left < *least) {
                     latest = Some((left, lease, Arc::clone(&hold)));
                 }

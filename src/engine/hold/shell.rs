@@ -445,6 +445,10 @@ impl Leased for Hold {
         self.state().deadline()
     }
 
+    fn measure(&self, lease: Duration) -> Duration {
+        self.state().measure(lease)
+    }
+
     fn next_check(&self) -> Tick {
         let mut state = self.state();
         // A task that takes the hold later has to ask for an earlier check.

@@ -354,6 +354,11 @@ impl HoldState {
         has_moved
     }
 
+    /// See [`HoldLease::measure`].
+    pub(super) fn measure(&self, lease: Duration) -> Duration {
+        self.lease.measure(lease)
+    }
+
     /// Accepts a lease that the server has confirmed, unless the answer came too late.
     fn extend(&mut self, now: Tick, sent: Tick, lease: Duration) -> bool {
         self.is_held() && self.lease.extend(now, sent, lease)

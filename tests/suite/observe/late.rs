@@ -63,6 +63,38 @@ async fn a_late_renewal_is_counted_and_told() {
     guard.release().await.unwrap();
 }
 
+/// A lock that was handed over has a short lease until its first renewal, which is due at once.
+#[tokio::test]
+async fn the_first_renewal_after_a_handover_is_not_late() {
+    let server = Server::start();
+    let client = async || client_with_lease(&server.url(), LONGER * 4).await;
+    let (ours, theirs) = (client().await, client().await);
+    let lock = theirs.fair_lock("x");
+    let totals = || theirs.stats().totals;
+    eventually(SOON, "it is handed over, and renewed", async || {
+        let held = ours.fair_lock("x").lock().await.unwrap();
+        let waiter = lockset_testkit::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await.unwrap() }
+        });
+        eventually(SOON, "it waits", async || {
+            lock.waiters().await.unwrap().len() == 1
+        })
+        .await;
+        held.release().await.unwrap();
+        let guard = waiter.await.unwrap();
+        // A full lease comes from the server, or from that renewal.
+        eventually(SOON, "a full lease", async || guard.remaining() > LONGER).await;
+        guard.release().await.unwrap();
+        totals().fair.handed_over > 0 && totals().renewals.renewed > 0
+    })
+    .await;
+    let renewals = totals().renewals;
+    assert_eq!(renewals.late, 0, "{renewals:?}");
+    let least = renewals.least_left_percent.unwrap();
+    assert!(least > 33, "{renewals:?}");
+}
+
 /// A layer that panics when a renewal is late.
 struct Panics;
 

@@ -85,6 +85,14 @@ impl HoldLease {
         true
     }
 
+    /// Returns the lease to compare the time left with, when a renewal asks for `lease`. After a handover this is the
+    /// short lease, from when its renewal is due.
+    pub(super) fn measure(&self, lease: Duration) -> Duration {
+        let given = self.handover.as_ref();
+        let given = given.map(|given| given.grace_end.until(self.deadline));
+        lease.min(given.unwrap_or(lease))
+    }
+
     /// Whether the server may have the hold for much longer than until now, because a share that has ended asked for a
     /// longer lease.
     pub(super) fn is_left_over(&self, now: Tick) -> bool {
