@@ -85,7 +85,8 @@ impl From<&Self> for Member {
 /// `Form` tells lists from tuples. The compiler infers it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a list nor a tuple of locks",
-    note = "put locks of several kinds into a tuple of up to eight, or convert each into a `Member`"
+    note = "put locks of several kinds into a tuple of up to eight, or convert each into a `Member`; \
+            of an `RwLock` take its `read_side()` or `write_side()`"
 )]
 pub trait Members<Form> {
     /// Returns the members, in any order.

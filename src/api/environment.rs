@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::api::builder::ClientBuilder;
 use crate::api::error::{Error, Result};
+use crate::api::options::{check_give_up, check_lease};
 use crate::client::Client;
 
 const OPERATION: &str = "connect";
@@ -58,8 +59,9 @@ impl Client {
     /// `tls`.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid), with the name of the variable: `LOCKSET_URL` is missing or cannot work, a user
-    /// has no password, a time has no unit, or a value is not UTF-8. No message repeats the URL or the password.
+    /// [`is_invalid`](Error::is_invalid), with the name of the variable: `LOCKSET_URL` is missing, cannot work or names
+    /// several servers, a user has no password, a time has no unit or cannot work, or a value is not UTF-8. No message
+    /// repeats the URL or the password.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -90,13 +92,19 @@ pub(super) fn builder(
 ) -> Result<ClientBuilder> {
     let text = |setting: Setting| text(name(setting), read(name(setting)));
     let wrong = |setting: Setting, message: &str| wrong(name(setting), message);
-    let span = |setting: Setting, text: &str| span(name(setting), text);
+    let span = |setting: Setting, text: &str, check| span(name(setting), text, check);
     let Some(url) = text(URL)? else {
         return Err(wrong(
             URL,
             "it is not set; set it to the server, such as redis://127.0.0.1:6379",
         ));
     };
+    // A password in the query may have any sign.
+    let before_query = url.split('?').next();
+    if before_query.is_some_and(|url| url.matches("://").count() > 1) {
+        let message = "it names several servers; make a `Redlock` of a client for each";
+        return Err(wrong(URL, message));
+    }
     let mut builder = Client::builder(&url);
     match (text(USER)?, text(PASSWORD)?) {
         (user, Some(password)) => builder = builder.login(user, password),
@@ -115,10 +123,10 @@ pub(super) fn builder(
         builder = builder.label(&label);
     }
     if let Some(lease) = text(LEASE)? {
-        builder = builder.lease(span(LEASE, &lease)?);
+        builder = builder.lease(span(LEASE, &lease, check_lease)?);
     }
     if let Some(limit) = text(GIVE_UP_AFTER)? {
-        builder = builder.give_up_after(span(GIVE_UP_AFTER, &limit)?);
+        builder = builder.give_up_after(span(GIVE_UP_AFTER, &limit, check_give_up)?);
     }
     Ok(builder)
 }
@@ -134,8 +142,8 @@ fn text(name: &str, value: Option<OsString>) -> Result<Option<String>> {
     Ok(value.filter(|value| !value.is_empty()))
 }
 
-/// Parses a time as people write it: a whole number and its unit.
-fn span(name: &str, text: &str) -> Result<Duration> {
+/// Parses a time as people write it, a whole number and its unit, and checks it.
+fn span(name: &str, text: &str, check: fn(Duration) -> Result<()>) -> Result<Duration> {
     let text = text.trim();
     let unit_at = text.find(|sign: char| !sign.is_ascii_digit());
     let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
@@ -152,7 +160,9 @@ fn span(name: &str, text: &str) -> Result<Duration> {
         let message = format!("{text:?} is no time; write a whole number and ms, s, m or h: 10s");
         wrong(name, &message)
     })?;
-    Ok(Duration::from_millis(millis))
+    let span = Duration::from_millis(millis);
+    check(span).map_err(|error| error.during(OPERATION).at(name))?;
+    Ok(span)
 }
 
 #[cfg(test)]
@@ -189,14 +199,18 @@ mod tests {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(!shown.contains("secret"), "{shown}");
-        let empty = of(&[(URL.0, "redis://h"), (PREFIX.0, ""), (LEASE.0, "")]);
+        let empty = of(&[
+            (URL.0, "unix:///h?user=u&pass=a ://b"),
+            (PREFIX.0, ""),
+            (LEASE.0, ""),
+        ]);
         assert!(format!("{:?}", empty.unwrap()).contains("lease: 30s"));
     }
 
     #[test]
     fn an_error_names_the_variable_and_no_secret() {
         const AT: (&str, &str) = (URL.0, "redis://h");
-        let cases: [(&[(&str, &str)], &str); 10] = [
+        let cases: [(&[(&str, &str)], &str); 13] = [
             (&[], URL.0),
             (&[(URL.0, "")], URL.0),
             (&[(URL.0, "redis://u:secret@h:port")], URL.0),
@@ -206,7 +220,10 @@ mod tests {
             (&[AT, (LEASE.0, "10")], LEASE.0),
             (&[AT, (LEASE.0, "1.5s")], LEASE.0),
             (&[AT, (LEASE.0, "18446744073709551615h")], LEASE.0),
+            (&[AT, (LEASE.0, "10ms")], LEASE.0),
             (&[AT, (GIVE_UP_AFTER.0, "soon")], GIVE_UP_AFTER.0),
+            (&[AT, (GIVE_UP_AFTER.0, "0s")], GIVE_UP_AFTER.0),
+            (&[(URL.0, "redis://secret redis://b")], "several servers"),
         ];
         for (variables, name) in cases {
             let error = of(variables).expect_err(name);

@@ -100,7 +100,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
              or a key_prefix for all locks",
         ),
         Some(NO_LOGIN) => (Kind::Refused, ASKED_AGAIN),
-        Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
+        Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password"),
         Some("NOPERM") if says(error, "run the 'select' command") => (
             Kind::Denied,
             "the URL names a database; give the user the right +select, or leave the database out",
@@ -153,7 +153,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             "the server has reached maxclients; raise it, or close some connections",
         ),
         _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
-            (Kind::Denied, "check user and password in the URL")
+            (Kind::Denied, "check user and password")
         }
         _ if is_unknown_command(error) => (Kind::Invalid, advice_on_unknown(error)),
         _ => (Kind::Refused, "whatever it has done is being undone"),
@@ -252,7 +252,7 @@ pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
             Error::new(kind, "connect", message).caused_by(error)
         }
         Fault::Unsent(why) | Fault::Unknown(why) => {
-            let advice = "; check host, port and that the server is up";
+            let advice = "; check the address, and that the server is up";
             let advice = if why.kind == Kind::Io { advice } else { "" };
             let message = format!("{why}{advice}");
             Error::new(why.kind, "connect", message).caused_by_any(why.source)

@@ -75,7 +75,7 @@ async fn passwords_of_sentinels_and_servers_are_separate_and_never_shown() {
     guard.release().await.unwrap();
     for (server, sentinel, hint) in [
         ("s3rver", "wr0ng", "sentinel_password"),
-        ("wr0ng", "s3ntinel", "user and password in the URL"),
+        ("wr0ng", "s3ntinel", "check user and password\""),
     ] {
         let url = url(server, sentinel);
         let at_once = Client::connect(&url).await.unwrap_err();
