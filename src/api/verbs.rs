@@ -255,10 +255,12 @@ macro_rules! sticky_methods {
             /// For a lock that one process uses again and again, and others now and then. In that time the lock stays
             /// held at the server and is renewed, without a guard. It is released as soon as a waiter of this library
             /// at another client asks for it (a recall), when `span` is over, and with
-            /// [`shutdown`](crate::Client::shutdown). `span` counts from the first release after the server granted the
-            /// lock, however often this client uses the lock. A waiter that cannot send a recall, such as Redisson's,
-            /// is notified at the latest after `span` plus the time of one guard. Then both clients ask again, and
-            /// this one may be granted the lock once more: in our tests, one wait in four took two spans.
+            /// [`shutdown`](crate::Client::shutdown). A waiter that asks before this client listens, in the first
+            /// milliseconds after its first such guard or a new connection, asks again after a second. `span` counts
+            /// from the first release after the server granted the lock, however often this client uses the lock. A
+            /// waiter that cannot send a recall, such as Redisson's, is notified at the latest after `span` plus the
+            /// time of one guard. Then both clients ask again, and this one may be granted the lock once more: in our
+            /// tests, one wait in four took two spans.
             ///
             /// * [`release`](crate::ReentrantGuard::release) returns at once. If the lock is freed by force after the
             ///   last renewal, the next task that takes it gets the loss.

@@ -67,7 +67,7 @@ async fn each_side_waits_for_a_majority_of_the_other() {
     guard.release().await.unwrap();
 }
 
-/// A server where somebody else has the lock is one vote less, for either side.
+/// A server where another holder has the lock is one vote less, for either side.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn two_of_three_servers_are_enough_and_one_is_not() {

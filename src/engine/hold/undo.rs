@@ -175,7 +175,11 @@ impl Undo {
                 if !was_denied {
                     tell_failed(&scripts, failure.into_error("undo"));
                 }
-                if self.is_denied { End::Denied } else { End::Refused }
+                if self.is_denied {
+                    End::Denied
+                } else {
+                    End::Refused
+                }
             }
             Err(failure) if failure.is_answer() => End::NotNow,
             Err(_) => End::Silent,
