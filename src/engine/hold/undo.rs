@@ -242,10 +242,8 @@ impl UndoQueues {
             if queue.abandoned > 0 {
                 self.gave_up.store(true, Ordering::Release);
             }
-            if queue.is_silent {
-                // The entry is not sent soon, so requests of this client do not wait to go behind it.
-                release = undo.release.take();
-            }
+            // The entry is not sent soon, so requests of this client do not wait to go behind it.
+            let release = undo.release.take_if(|_| queue.is_silent);
             queue.ready.push_back(undo);
             (is_new, given_up, release)
         };
