@@ -312,8 +312,9 @@ impl Place {
             party.leaving.0.lock().push(Arc::downgrade(&party));
         }
         // Sent behind the arrival, on the same lane.
+        let kept = site.call_kept().max(self.barrier.lease());
         site.core()
-            .undo_later(self.leave(), site.call_kept(), (None, Some(party)));
+            .undo_later(self.leave(), kept, (None, Some(party)));
     }
 }
 

@@ -544,6 +544,28 @@ mod tests {
         client.shutdown().await.unwrap();
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_returns_permits_whose_right_is_back() {
+        let refuses = Arc::new(AtomicBool::new(false));
+        let refused = Arc::clone(&refuses);
+        let server = Scripted::new(move |_| match refused.load(Ordering::Relaxed) {
+            true => Reply::Error("NOPERM No permissions to access a key"),
+            false => Reply::Value(Value::Int(1)),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let permit = client.plain_semaphore("x").acquire().await.unwrap();
+        refuses.store(true, Ordering::Relaxed);
+        drop(permit);
+        // Its next try comes a minute after the last.
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        refuses.store(false, Ordering::Relaxed);
+        let asked = server.sent().len();
+        client.shutdown().await.unwrap();
+        let sent = server.sent().split_off(asked);
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        assert_eq!(sent[0].words[1], catalog::PLAIN_RELEASE.sha());
+    }
+
     /// Otherwise the server would have one more note for each permit that Java returns.
     #[tokio::test(start_paused = true)]
     async fn what_is_forgotten_leaves_no_note() {

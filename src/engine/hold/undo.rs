@@ -169,7 +169,10 @@ impl Undo {
         let cancel = scripts.run(Lane::Command, &self.call, CallBudget::once(reply));
         let answer = once_sent(pin!(cancel), || drop(release)).await;
         let end = match answer {
-            Ok(_) => End::Answered,
+            Ok(_) => {
+                self.is_denied = false;
+                End::Answered
+            }
             Err(failure) if failure.is_hopeless() => {
                 let was_denied = std::mem::replace(&mut self.is_denied, failure.is_denied());
                 if !was_denied {
@@ -216,6 +219,7 @@ impl Queue {
             return None;
         }
         if let Some((_, undo)) = self.later.pop_first() {
+            self.abandoned += u64::from(undo.is_denied);
             return Some(undo);
         }
         self.abandoned += 1;
@@ -265,6 +269,11 @@ impl UndoQueues {
     /// Notes that the client is closed or gone.
     pub(crate) fn end(&self, now: Tick) {
         self.ending.lock().get_or_insert(now);
+        for queue in self.queues.lock().values_mut() {
+            // A missing right may have been granted by now.
+            let later = std::mem::take(&mut queue.later).into_values();
+            queue.ready.extend(later.filter(|undo| undo.is_denied));
+        }
         self.changed.notify();
     }
 
@@ -323,7 +332,7 @@ impl UndoQueues {
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&server)?;
         if ending <= now {
-            // The client is gone, and these entries were cancelled once already, or end with their leases. They have no
+            // The client is gone, and these entries were sent once more since, or end with their leases. They have no
             // pending release, so they can be dropped under the mutex.
             (queue.later).retain(|_, undo| undo.is_denied && !undo.has_lease);
         }
@@ -369,7 +378,9 @@ impl UndoQueues {
         queue.is_silent = matches!(end, End::Silent | End::NotNow);
         match end {
             End::Answered if is_settled || undo.cancels == 0 => {}
-            End::Denied if now >= undo.until(self) || queue.later.len() >= QUEUE_MAX => {}
+            End::Denied if now >= undo.until(self) || queue.later.len() >= QUEUE_MAX => {
+                self.gave_up.fetch_or(!undo.has_lease, Ordering::Release);
+            }
             End::Answered | End::Denied => {
                 let at = now.after(undo.span);
                 match end {
