@@ -123,8 +123,8 @@ mod tests {
         let mut program = crate::Args::command();
         clap_complete::generate(Shell::Zsh, &mut program, "lockset", &mut text);
         let text = with_names(Shell::Zsh, String::from_utf8(text).unwrap());
-        // show, wait, free, release, and four options of run.
-        assert_eq!(text.matches(":_lockset_names'").count(), 8, "{text}");
+        // show, wait, free, release, purge, and four options of run.
+        assert_eq!(text.matches(":_lockset_names'").count(), 9, "{text}");
         // run.
         let commands = text.matches(":_lockset_names_or_files'").count();
         assert_eq!(commands, 1, "{text}");
