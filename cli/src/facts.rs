@@ -14,7 +14,8 @@ pub(crate) struct LockFact<'a> {
     key: &'a str,
     kind: &'static str,
     holders: Vec<HolderFact<'a>>,
-    remaining_ms: u128,
+    /// Null for a kind without leases.
+    remaining_ms: Option<u128>,
     waiters: usize,
     token: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +72,7 @@ impl<'a> From<&'a LockInfo> for LockFact<'a> {
             key: &lock.key,
             kind: lock.kind.as_str(),
             holders: lock.holders.iter().map(Into::into).collect(),
-            remaining_ms: lock.remaining.as_millis(),
+            remaining_ms: remaining(lock).map(|left| left.as_millis()),
             waiters: lock.waiters,
             token: lock.token.map(lockset::FencingToken::get),
             free_permits: lock.free_permits,
@@ -146,6 +147,12 @@ pub(crate) fn numbers(lock: &LockInfo) -> Option<String> {
         return Some(format!("{} of {parties} parties have come", lock.waiters));
     }
     Some(format!("{} left to count down", lock.count?))
+}
+
+/// What is left of the lease; `None` for a kind without leases.
+pub(crate) fn remaining(lock: &LockInfo) -> Option<Duration> {
+    let has_lease = !matches!(lock.kind, LockKind::PlainSemaphore | LockKind::Latch);
+    has_lease.then_some(lock.remaining)
 }
 
 /// How many permits of a semaphore are known to be taken.

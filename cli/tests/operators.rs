@@ -294,12 +294,17 @@ async fn permits_of_a_plain_semaphore_are_shown_as_far_as_they_are_noted() {
         let holders = found["holders"].as_array().unwrap();
         assert_eq!((holders.len(), &holders[0]["count"]), (1, &2.into()));
         assert_eq!(holders[0]["library"], "lockset");
+        // It has no lease that could run out.
+        assert!(found["remaining_ms"].is_null(), "{found}");
+        assert!(holders[0]["remaining_ms"].is_null(), "{found}");
     }
     let rows = text(&run(&["list"]).await);
     assert!(
         rows.contains("plain-semaphore") && rows.contains("1 free"),
         "{rows}"
     );
+    let cells = rows.lines().nth(1).unwrap().split_whitespace().rev();
+    assert_eq!(cells.take(4).collect::<Vec<_>>(), ["-", "0", "-", "-"]);
     // Redisson takes the last one.
     let mut java = redis::cmd("INCRBY");
     java.arg("app:seats").arg(-1);
@@ -339,6 +344,8 @@ async fn permits_of_a_plain_semaphore_are_shown_as_far_as_they_are_noted() {
     eventually(SOON, "it waits", async || !listed().await.is_empty()).await;
     let people = text(&run(&["show", "seats"]).await);
     assert!(people.contains("0 permits free\n"), "{people}");
+    let shown = objects(&run(&["show", "seats", "--json"]).await, 0).remove(0);
+    assert_eq!(shown["free"], false, "{shown}");
     let waited = run(&["wait", "seats", "--timeout", "0"]).await;
     assert_eq!(waited.status.code(), Some(65), "{waited:?}");
     waits.abort();
@@ -490,6 +497,7 @@ async fn the_parties_of_a_barrier_are_shown_while_they_wait() {
         (&shown["kind"], &shown["key"]),
         (&"barrier".into(), &"lockset_barrier::step{1}".into())
     );
+    assert_eq!(shown["free"], false, "{shown}");
     let queue = shown["queue"].as_array().unwrap();
     assert_eq!((queue.len(), &queue[0]["mode"]), (2, &"party".into()));
     assert!(queue[0]["kept_ms"].as_u64() > Some(0), "{shown}");

@@ -6,7 +6,7 @@ use clap::Args;
 use lockset_operator::{LockInfo, LockKind, Survey};
 
 use crate::connect::Context;
-use crate::facts::{LockFact, table, taken, who};
+use crate::facts::{LockFact, remaining, table, taken, who};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Style, shown};
 use crate::{span, status};
@@ -134,7 +134,7 @@ fn row(lock: &LockInfo) -> Vec<String> {
         holder,
         count,
         lock.held_for().map_or("-".to_owned(), span::show),
-        span::show(lock.remaining),
+        remaining(lock).map_or("-".to_owned(), span::show),
         lock.waiters.to_string(),
         lock.token.map_or("-".to_owned(), |token| token.to_string()),
     ]

@@ -1,7 +1,9 @@
 //! `show`: one lock with all that the server knows of it.
 
 use clap::Args;
-use lockset_operator::{HoldMode, LockDetail, LockHolder, LockKind, QueuedWaiter, Survey};
+use lockset_operator::{
+    HoldMode, LockDetail, LockHolder, LockInfo, LockKind, QueuedWaiter, Survey,
+};
 use serde::Serialize;
 
 use crate::connect::Context;
@@ -28,6 +30,7 @@ pub(crate) struct Show {
 struct Shown<'a> {
     #[serde(flatten)]
     lock: LockFact<'a>,
+    /// Nobody has it. A semaphore has a free permit; at a latch or a barrier nobody waits.
     free: bool,
     server: &'a str,
     queue: Vec<WaiterFact<'a>>,
@@ -94,12 +97,17 @@ impl Show {
     }
 }
 
+fn is_free(lock: &LockInfo) -> bool {
+    let is_awaited = lock.count.or(lock.parties).is_some() && lock.waiters > 0;
+    lock.holders.is_empty() && lock.free_permits != Some(0) && !is_awaited
+}
+
 fn fact(found: &LockDetail) -> Shown<'_> {
     let waits = found.announced_waits.iter();
     let channels = found.channels.iter();
     Shown {
         lock: (&found.lock).into(),
-        free: found.lock.holders.is_empty(),
+        free: is_free(&found.lock),
         server: &found.server,
         queue: found.queue.iter().map(Into::into).collect(),
         announced_waits: waits

@@ -61,6 +61,7 @@ Ctrl-Z          stop; `fg` continues
 q, Ctrl-C       quit
 
 LEASE  drains until the next renewal; yellow: the renewal is late
+LEFT   of the lease; - for a kind without leases
 AGE    how long the holder has had the lock, as far as it is known
 WAIT   waiters   GR/S  grants per second, at least
 
@@ -163,8 +164,11 @@ fn colour(state: State) -> Color {
     }
 }
 
-/// A bar that drains with the lease.
+/// A bar that drains with the lease; none for a kind without leases.
 fn bar(row: &Row, now: Duration) -> String {
+    if row.seen.remaining.is_none() {
+        return " ".repeat(BAR);
+    }
     let full = (row.left(now) * BAR as f64).round() as usize;
     let full = full.min(BAR);
     format!("{}{}", "█".repeat(full), "·".repeat(BAR - full))
@@ -203,7 +207,7 @@ fn row_line(row: &Row, now: Duration, name: usize, holder: usize) -> Line<'stati
         Span::styled(bar(row, now), style),
         Span::raw(format!(
             " {:>LEFT$} {:>WAIT$} {rate:>RATE$}",
-            span::show(row.remaining(now)),
+            row.remaining(now).map_or("-".to_owned(), span::show),
             seen.waiters,
         )),
     ])
@@ -263,14 +267,13 @@ fn page(model: &Model, name: &str, now: Duration) -> Vec<Line<'static>> {
             .seen
             .token
             .map_or("none".to_owned(), |token| token.to_string());
+        let left = row.remaining(now).map_or("none".to_owned(), |left| {
+            format!("{} of {}", span::show(left), span::show(row.lease))
+        });
         lines.push(Line::from(vec![
             Span::raw("lease    "),
             Span::styled(bar(row, now), Style::new().fg(colour(row.state))),
-            Span::raw(format!(
-                " {} of {}",
-                span::show(row.remaining(now)),
-                span::show(row.lease)
-            )),
+            Span::raw(format!(" {left}")),
         ]));
         lines.push(Line::raw(format!("token    {token}")));
         lines.push(Line::raw(format!("waiters  {}", row.seen.waiters)));
@@ -357,7 +360,7 @@ mod tests {
             who: who.to_owned(),
             holders: usize::from(!who.is_empty()),
             age: Some(s(3600)),
-            remaining: s(left),
+            remaining: Some(s(left)),
             waiters,
             longest_wait: None,
             token: Some(1_763_800_000_000_000),

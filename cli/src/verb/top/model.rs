@@ -43,7 +43,8 @@ pub(super) struct Seen {
     pub(super) who: String,
     pub(super) holders: usize,
     pub(super) age: Option<Duration>,
-    pub(super) remaining: Duration,
+    /// `None` for a kind without leases.
+    pub(super) remaining: Option<Duration>,
     pub(super) waiters: usize,
     pub(super) longest_wait: Option<Duration>,
     pub(super) token: Option<u64>,
@@ -127,7 +128,7 @@ impl Row {
             State::Held
         };
         Self {
-            lease: seen.remaining,
+            lease: seen.remaining.unwrap_or_default(),
             seen,
             state,
             rate: 0.0,
@@ -138,9 +139,14 @@ impl Row {
     }
 
     /// The remaining lease at a later moment, without another sample.
-    pub(super) fn remaining(&self, now: Duration) -> Duration {
+    pub(super) fn remaining(&self, now: Duration) -> Option<Duration> {
         let passed = now.saturating_sub(self.sampled);
-        self.seen.remaining.saturating_sub(passed)
+        Some(self.seen.remaining?.saturating_sub(passed))
+    }
+
+    /// Whether there was a lease, and it is over.
+    fn has_run_out(&self, now: Duration) -> bool {
+        self.remaining(now) == Some(Duration::ZERO)
     }
 
     /// The part of the lease that is left.
@@ -148,7 +154,7 @@ impl Row {
         if self.lease.is_zero() {
             return 0.0;
         }
-        self.remaining(now).as_secs_f64() / self.lease.as_secs_f64()
+        self.remaining(now).unwrap_or_default().as_secs_f64() / self.lease.as_secs_f64()
     }
 
     /// How long the holder has had the lock, as far as the view knows.
@@ -268,7 +274,8 @@ impl Model {
             Some(gone) => at < gone + GONE_SHOWN,
             None => {
                 let since = row.sampled.max(self.resumed);
-                at.saturating_sub(since) < row.seen.remaining.saturating_add(unseen)
+                let left = row.seen.remaining.unwrap_or_default();
+                at.saturating_sub(since) < left.saturating_add(unseen)
             }
         });
         self.last = sample;
@@ -297,7 +304,7 @@ impl Model {
             row.lease = Duration::ZERO;
         } else if is_new {
             let has_changed = !row.seen.holder.is_empty() && row.seen.who != seen.who;
-            if expected.is_zero() && !row.seen.holder.is_empty() {
+            if row.has_run_out(at) && !row.seen.holder.is_empty() {
                 told = Some((
                     format!("{name} lease of {} ran out, now {}", row.seen.who, seen.who),
                     true,
@@ -306,16 +313,17 @@ impl Model {
                 told = Some((format!("{name} {} -> {}", row.seen.who, seen.who), false));
             }
             row.since = at;
-            row.lease = seen.remaining;
+            row.lease = seen.remaining.unwrap_or_default();
             row.state = State::Held;
         } else {
-            row.lease = row.lease.max(seen.remaining);
-            let is_renewed = seen.remaining > expected + JUMP;
-            let left = seen.remaining.as_secs_f64() / row.lease.as_secs_f64().max(0.001);
-            row.state = if left < LATE {
-                State::Late
-            } else {
-                State::Held
+            row.lease = row.lease.max(seen.remaining.unwrap_or_default());
+            let is_renewed = seen.remaining > expected.map(|expected| expected + JUMP);
+            let is_late = seen.remaining.is_some_and(|remaining| {
+                remaining.as_secs_f64() / row.lease.as_secs_f64().max(0.001) < LATE
+            });
+            row.state = match is_late {
+                true => State::Late,
+                false => State::Held,
             };
             if row.state == State::Late && !was_late {
                 told = Some((format!("{name} {} has not renewed", seen.who), true));
@@ -344,7 +352,7 @@ impl Model {
             State::Free
         };
         row.gone = Some(at);
-        row.seen.remaining = Duration::ZERO;
+        row.seen.remaining = row.seen.remaining.map(|_| Duration::ZERO);
         row.sampled = at;
         let text = format!("{name} {} {end}", row.seen.who);
         if was_held && (is_bad || row.age(at) > GONE_SHOWN) {
@@ -440,7 +448,7 @@ impl Model {
 
 /// How a hold that is gone ended, and whether that was bad.
 fn ended(row: &Row, at: Duration) -> (&'static str, bool) {
-    if row.remaining(at).is_zero() || row.state == State::Late {
+    if row.has_run_out(at) || row.state == State::Late {
         ("its lease ran out", true)
     } else {
         ("released it", false)
@@ -462,7 +470,7 @@ mod tests {
             holder: holder.to_owned(),
             who: holder.to_owned(),
             holders: 1,
-            remaining: s(remaining),
+            remaining: Some(s(remaining)),
             waiters,
             ..Seen::default()
         }
@@ -620,6 +628,31 @@ mod tests {
             model.take(sample(f64::from(at), &[]));
         }
         assert!(model.row("a").is_none());
+    }
+
+    #[test]
+    fn a_plain_semaphore_has_no_lease_that_could_run_out() {
+        let plain = |holder: &str| Seen {
+            kind: "plain-semaphore",
+            remaining: None,
+            ..lock("a", holder, 0.0, 1)
+        };
+        let mut model = Model::default();
+        for at in 0..3 {
+            model.take(sample(f64::from(at), &[plain("x")]));
+            assert_eq!(model.row("a").unwrap().state, State::Held);
+        }
+        // The next holder, nobody, another one; then nothing is noted any more.
+        model.take(sample(3.0, &[plain("y")]));
+        model.take(sample(4.0, &[plain("")]));
+        assert_eq!(model.row("a").unwrap().state, State::Free);
+        model.take(sample(5.0, &[plain("x")]));
+        model.take(sample(6.0, &[]));
+        assert_eq!(model.row("a").unwrap().state, State::Free);
+        assert_eq!(
+            told(&model),
+            [("a y released it", false), ("a x -> y", false)]
+        );
     }
 
     #[test]

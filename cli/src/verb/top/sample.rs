@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::model::{Detail, OTHERS_MAX, Place, Sample, Seen, WATCHED_MAX};
-use crate::facts::{numbers, short, times, who};
+use crate::facts::{numbers, remaining, short, times, who};
 use crate::failure::{Failure, is_of_one_server};
 use crate::span;
 
@@ -220,7 +220,7 @@ impl Sampler {
                 .unwrap_or_default(),
             holders: lock.holders.len(),
             age: lock.held_for(),
-            remaining: lock.remaining,
+            remaining: remaining(lock),
             waiters: lock.waiters,
             longest_wait: of_it.map(|wait| wait.lasts).max(),
             token: lock.token.map(lockset::FencingToken::get),
