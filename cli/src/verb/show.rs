@@ -30,7 +30,7 @@ pub(crate) struct Show {
 struct Shown<'a> {
     #[serde(flatten)]
     lock: LockFact<'a>,
-    /// Nobody has it. A semaphore has a free permit; at a latch or a barrier nobody waits.
+    /// A latch or a barrier is free while no client waits there.
     free: bool,
     server: &'a str,
     queue: Vec<WaiterFact<'a>>,

@@ -642,7 +642,7 @@ mod tests {
             model.take(sample(f64::from(at), &[plain("x")]));
             assert_eq!(model.row("a").unwrap().state, State::Held);
         }
-        // The next holder, nobody, another one; then nothing is noted any more.
+        // Another one has it, then none, and then it is gone.
         model.take(sample(3.0, &[plain("y")]));
         model.take(sample(4.0, &[plain("")]));
         assert_eq!(model.row("a").unwrap().state, State::Free);
