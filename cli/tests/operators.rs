@@ -708,19 +708,31 @@ async fn a_lock_is_found_by_its_whole_key_too() {
 
 /// What docs/rights.md gives an operator, on one server and on a cluster's nodes.
 fn rights_of_an_operator() -> Vec<String> {
+    rights_in("Operators")
+}
+
+/// The rights of the user in a section of docs/rights.md.
+fn rights_in(heading: &str) -> Vec<String> {
     let page = include_str!("../../docs/rights.md");
-    let (_, section) = page.split_once("## Operators\n").expect("the section");
+    let (_, section) = page
+        .split_once(&format!("## {heading}\n"))
+        .expect("the section");
     let block = section
         .split("```sh\n")
         .nth(1)
         .and_then(|rest| rest.split("```").next());
     let words = block.expect("the command").split_whitespace();
     let words = words.map(|word| word.replace(['\'', '\\'], ""));
-    let rights = words.filter(|word| word.len() > 1 && word.starts_with(['+', '~', '%']));
+    let rights = words.filter(|word| word.len() > 1 && word.starts_with(['+', '~', '%', '&']));
     rights.collect()
 }
 
 async fn make_operator(server: &Server) {
+    make_user(server, rights_of_an_operator()).await;
+}
+
+/// Makes the user that `as_operator` connects as, with these rights.
+async fn make_user(server: &Server, rights: Vec<String>) {
     let mut admin = server.admin().await;
     let mut user = redis::cmd("ACL");
     user.arg(&[
@@ -732,17 +744,56 @@ async fn make_operator(server: &Server) {
         "resetchannels",
         "-@all",
     ]);
-    let _: () = user
-        .arg(rights_of_an_operator())
-        .query_async(&mut admin)
-        .await
-        .unwrap();
+    let _: () = user.arg(rights).query_async(&mut admin).await.unwrap();
 }
 
 fn as_operator(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap();
     let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
     format!("{scheme}://operator:pass@{hosts}")
+}
+
+/// The scripts also look at the lock that shares helper keys with this one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_user_of_a_program_purges_with_the_rights_that_the_page_adds() {
+    let server = Server::start();
+    let client = Client::builder(&server.url()).key_prefix("app:").build();
+    let client = client.await.unwrap();
+    let seats = client.semaphore("seats").permits(2);
+    seats.acquire().await.unwrap().release().await.unwrap();
+    client.shutdown().await.unwrap();
+    counter(&mut server.admin().await, "{app:old}", 100).await;
+    let url = as_operator(&server.url());
+    let purge = ["purge", "seats", "--permits", "2", "--yes"];
+    let tokens = ["tokens", "--purge"];
+    let add = |more: &[&str]| {
+        let more = more.iter().map(|right| (*right).to_owned());
+        rights_in("One server").into_iter().chain(more).collect()
+    };
+    let (numsub, scan, twin) = ("+pubsub|numsub", "+scan", "~{app:*}");
+    let page = include_str!("../../docs/rights.md").replace('\\', "");
+    let (_, section) = page.split_once("## Operators\n").unwrap();
+    for right in [numsub, scan, twin] {
+        assert!(section.contains(&format!("`{right}`")), "{right}");
+    }
+    for (verb, rights, status) in [
+        (&purge[..], &[numsub][..], 77),
+        (&purge, &[twin], 77),
+        (&purge, &[numsub, twin], 0),
+        (&tokens, &[numsub, scan], 77),
+        (&tokens, &[scan, twin], 77),
+        (&tokens, &[numsub, twin], 77),
+        (&tokens, &[numsub, scan, twin], 0),
+    ] {
+        make_user(&server, add(rights)).await;
+        let ended = lockset(&url, &[&["--prefix", "app:"], verb].concat()).await;
+        assert_eq!(
+            ended.status.code(),
+            Some(status),
+            "{verb:?} {rights:?} {ended:?}"
+        );
+    }
+    assert_eq!(server.keys().await, Vec::<String>::new());
 }
 
 async fn denials(server: &Server) -> Vec<redis::Value> {
@@ -831,6 +882,54 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
         .await;
     assert!(taken.unwrap_err().is_denied());
     drop((guard, seat));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_with_narrower_patterns_sees_the_locks_of_its_prefix() {
+    let server = Server::start();
+    let client = Client::builder(&server.url()).key_prefix("app:").build();
+    let client = client.await.unwrap();
+    let _seat = client
+        .semaphore("seats")
+        .permits(2)
+        .acquire()
+        .await
+        .unwrap();
+    let _plain = client
+        .plain_semaphore("plain")
+        .permits(2)
+        .acquire()
+        .await
+        .unwrap();
+    let _reader = client.rw_lock("rw").read().await.unwrap();
+    let page = include_str!("../../docs/rights.md");
+    let (_, narrower) = page.split_once("With a narrower pattern than").unwrap();
+    let narrower = narrower.split("too;").next().unwrap();
+    let patterns = narrower
+        .split("`'")
+        .skip(1)
+        .map(|rest| rest.split("'`").next().unwrap());
+    let patterns: Vec<String> = patterns.map(str::to_owned).collect();
+    let (last, rest) = patterns.split_last().unwrap();
+    let names = async |patterns: &[String]| {
+        let mut rights = rights_of_an_operator();
+        rights.retain(|right| right != "%R~*");
+        rights.extend_from_slice(patterns);
+        make_user(&server, rights).await;
+        let list = ["--prefix", "app:", "list", "--json"];
+        let listed = lockset(&as_operator(&server.url()), &list).await;
+        let mut names: Vec<_> = objects(&listed, 0)
+            .iter()
+            .map(|it| it["name"].to_string())
+            .collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!(names(&patterns).await, r#""plain" "rw" "seats""#);
+    assert_eq!(
+        (last.as_str(), names(rest).await),
+        ("%R~{app:*}:timeout", r#""plain" "rw""#.to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,8 +64,8 @@ impl TokenPurge {
 /// only listeners at the same server. Redisson begins with 1 where there is no counter. A counter that Redisson was
 /// seen to raise stays, but not every raise can be seen: **do not purge counters that its `RFencedLock` uses.**
 ///
-/// The user needs the right `+pubsub|numsub` (with sharded channels `+pubsub|shardnumsub`) in addition to the
-/// rights of a program with fenced locks.
+/// The user needs the right `+pubsub|numsub` (with sharded channels `+pubsub|shardnumsub`) in addition to the rights of
+/// a program with fenced locks; with a key prefix `app:` also `~{app:*}`, because `x` and `{x}` share a counter.
 ///
 /// # Cancel safety
 /// If the future is dropped, the counter may or may not be removed. The call may be repeated.
@@ -169,19 +169,21 @@ impl SemaphorePurge {
 /// Removes a semaphore, of either kind, that has this many permits, if all of them are free and no call waits. For
 /// operators: a semaphore has no lease, and is never removed otherwise.
 ///
-/// **A semaphore whose permits are all free is a number like any other**, so nothing at the server tells it from the value
-/// of an application. The caller does, by its name and by the number of its permits. When it removes the semaphore, the
-/// server checks that number again, and that no permit has a lease that runs, that no client of this library has one of a
-/// plain semaphore, that no client listens or has a place, and that no other semaphore shares the leases (`x` and `{x}` do).
-/// A permit of a plain semaphore that Redisson took is only seen by the number. In a cluster without sharded channels
-/// (Redis 6.2) the server sees only its own listeners.
+/// **A semaphore whose permits are all free is a number like any other**, so nothing at the server tells it from the
+/// value of an application. The caller does, by its name and by the number of its permits. When it removes the
+/// semaphore, the server checks that number again, and that no permit has a lease that runs, that no client of this
+/// library has one of a plain semaphore, that no client listens or has a place, and that no other semaphore shares the
+/// leases (`x` and `{x}` do). A permit of a plain semaphore that Redisson took is only seen by the number: with 0
+/// permits, Redisson may have all of them, because none is noted. In a cluster without sharded channels (Redis 6.2) the
+/// server sees only its own listeners.
 ///
-/// Afterwards it is as if the semaphore had never been made. Handles with
-/// [`permits`](lockset::Semaphore::permits) make it again with their next acquire. Handles without, and Redisson, find none:
-/// Redisson's calls wait until a client calls `trySetPermits` again.
+/// Afterwards it is as if the semaphore had never been made. Handles with [`permits`](lockset::Semaphore::permits) make
+/// it again with their next acquire. Without, a call on a [`semaphore`](lockset::Client::semaphore) fails. Calls on a
+/// [`plain_semaphore`](lockset::Client::plain_semaphore), and Redisson's, wait until a client declares the number
+/// again.
 ///
 /// The user needs the right `+pubsub|numsub` (with sharded channels `+pubsub|shardnumsub`) in addition to the
-/// rights of a program with latches and semaphores of both kinds.
+/// rights of a program with latches and semaphores of both kinds; with a key prefix `app:` also `~{app:*}`, for `{x}`.
 ///
 /// # Cancel safety
 /// If the future is dropped, the semaphore may or may not be removed. The call may be repeated.
