@@ -149,7 +149,7 @@ pub(crate) fn numbers(lock: &LockInfo) -> Option<String> {
     Some(format!("{} left to count down", lock.count?))
 }
 
-/// What is left of the lease; `None` for a kind without leases.
+/// The time left of the lease. `None` for a kind without leases.
 pub(crate) fn remaining(lock: &LockInfo) -> Option<Duration> {
     let has_lease = !matches!(lock.kind, LockKind::PlainSemaphore | LockKind::Latch);
     has_lease.then_some(lock.remaining)

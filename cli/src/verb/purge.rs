@@ -31,10 +31,11 @@ pub(crate) struct Purge {
 
 const SAFETY: &str = "\
 When a purge is safe:
-  Programs whose handles say `permits(..)` make the semaphore again when they next acquire. Those that do not, and
-  Redisson, find none then: Redisson waits until a client calls `trySetPermits`. It is NOT safe for a plain
-  semaphore (Redisson's RSemaphore) of which --permits says less than there are: permits that Redisson has taken
-  are seen by the number alone.
+  Programs whose handles say `permits(..)` make the semaphore again when they next acquire. Without it, calls of
+  `client.semaphore` fail; those of `client.plain_semaphore`, and Redisson's, wait until a client declares the
+  number again. It is NOT safe for a plain semaphore (Redisson's RSemaphore) of which --permits says less than
+  there are: permits that Redisson has taken are seen by the number alone. So `--permits 0` removes one whose
+  permits Redisson may have all: the server only knows that clients of lockset have none.
 
 Examples:
   lockset purge licences:2025 --permits 3
