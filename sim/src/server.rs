@@ -115,7 +115,8 @@ impl Server {
         client.expect("the default settings work")
     }
 
-    /// A client with other settings. Settings for addresses and certificates change nothing.
+    /// A client with other settings of the builder that `settings` is given, which has the address of this server and
+    /// makes a lazy client. Certificates change nothing.
     ///
     /// # Errors
     /// [`is_invalid`](lockset::Error::is_invalid): a setting cannot work.
@@ -177,7 +178,8 @@ impl Server {
     }
 
     /// The server still gets what this client sends, but its replies do not arrive, until
-    /// [`heal`](Self::heal): a client then cannot know what was done.
+    /// [`heal`](Self::heal): a client then cannot know what was done. A client that is not connected yet does not get
+    /// that far: it connects with its first call.
     ///
     /// # Panics
     /// If it is no client of this server.
@@ -226,7 +228,7 @@ impl Server {
         self.net.forget(number);
     }
 
-    /// Every command is answered with this error from now on, unless it sets up a connection; `None` ends that. For example
+    /// Every command is answered with this error from now on, unless it sets up a connection; `None` ends that. `NOAUTH ..` refuses new connections, too. For example
     /// `OOM command not allowed when used memory > 'maxmemory'.`
     pub fn refuse_with(&self, error: Option<&'static str>) {
         self.net

@@ -118,8 +118,11 @@ async fn a_server_that_is_killed_has_its_keys_back_if_it_kept_them() {
 #[tokio::test(start_paused = true)]
 async fn behind_a_partition_nothing_is_known_until_it_ends() {
     let (server, ours, theirs) = two().await;
+    // So that it is connected.
+    ours.ping().await.unwrap();
     server.lose_replies(&ours);
     assert!(ours.lock("a").try_lock().await.unwrap_err().is_io());
+    assert_eq!(server.keys(), ["a"]);
     server.heal();
     // The attempt was executed, and is undone.
     let free = theirs.lock("a").try_lock_for(5 * SECOND).await.unwrap();
