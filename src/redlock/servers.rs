@@ -30,6 +30,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -53,7 +54,6 @@ const NEW: &str = "redlock";
 /// A server with a shorter uptime may have forgotten a vote with a lease of this length.
 const RECENT_START: Duration = Duration::from_secs(600);
 
-#[derive(Debug)]
 pub(super) struct Servers {
     pub(super) clients: Box<[Client]>,
     /// The numbers of the clients, sorted by address: one order for all Redlocks of these servers.
@@ -66,6 +66,12 @@ pub(super) struct Servers {
     down: Mutex<BTreeSet<usize>>,
     /// By server.
     health: Box<[Health]>,
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.addresses()).finish()
+    }
 }
 
 impl Servers {

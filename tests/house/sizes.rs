@@ -12,7 +12,7 @@ const FUNCTION_MAX: usize = 70;
 
 /// The library as a whole. A change that needs more says why; one that needs less lowers them.
 const LIBRARY_FILES_MAX: usize = 152;
-const LIBRARY_LINES_MAX: usize = 27_770;
+const LIBRARY_LINES_MAX: usize = 27_790;
 
 /// The lines on which the tokens stand.
 fn lines_of(tokens: &[TokenTree], found: &mut BTreeSet<usize>) {

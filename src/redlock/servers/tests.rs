@@ -83,6 +83,17 @@ fn what_is_seen_for_years_takes_no_more_room() {
     assert_eq!(seen.longest(at(1_000)), 99 * HOUR);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_redlock_is_shown_by_its_addresses() {
+    let clients = ["a:1", "b:2"].map(|address| {
+        let server = Scripted::at(address, |_| Answer::Silence);
+        Client::over(&server, HOUR)
+    });
+    let redlock = Redlock::builder(clients).persistent_nodes();
+    let shown = format!("{:?}", redlock.build().unwrap());
+    assert_eq!(shown, r#"Redlock(["a:1", "b:2"])"#);
+}
+
 /// A key may look like the address of one more server.
 #[tokio::test(start_paused = true)]
 async fn a_place_is_of_one_key_on_the_same_servers() {
