@@ -231,11 +231,11 @@ impl ExpiredGrants {
 /// The time limits of a call for these locks, at least one, that starts at `now` and waits until `until`, or asks once
 /// if that is [`Tick::ZERO`].
 pub(crate) fn bound(requests: &[LockRequest], until: Tick, now: Tick) -> Bound {
-    let bounds = requests.iter().map(|LockRequest { core, options, .. }| {
-        Bound::new(now, until, options.give_up, &core.timing)
-    });
-    let shortest = bounds.min_by_key(|bound| bound.give_up);
-    shortest.expect("a call is for a lock")
+    let give_up = |LockRequest { core, options, .. }: &LockRequest| {
+        options.give_up.unwrap_or(core.timing.give_up(until))
+    };
+    let shortest = requests.iter().map(give_up).min();
+    Bound::new(now, until, shortest, &requests[0].core.timing)
 }
 
 /// One new holder id for each lock, with the number in it.

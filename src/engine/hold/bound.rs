@@ -47,6 +47,14 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
+    /// The limit without an answer of a call that waits until then, or asks once if that is [`Tick::ZERO`].
+    pub(crate) fn give_up(&self, until: Tick) -> Duration {
+        match until {
+            Tick::ZERO => self.give_up_at_once,
+            _ => self.give_up,
+        }
+    }
+
     pub(crate) fn of_lease(lease: Duration) -> Self {
         let reply = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let poll_cap = (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
@@ -80,7 +88,7 @@ pub(crate) struct Bound {
     /// When the call stops waiting for a lock. [`Tick::ZERO`] if it asks once, [`Tick::NEVER`] if it has no deadline.
     waits_until: Tick,
     /// The call ends after this time without an answer.
-    pub(crate) give_up: Duration,
+    give_up: Duration,
     reply: Duration,
 }
 
@@ -88,14 +96,10 @@ impl Bound {
     /// For a call that starts now and waits until then, or asks once if that is [`Tick::ZERO`]. `own` is the limit of its
     /// handle. Without one, a call that asks once has less time for an answer.
     pub(crate) fn new(start: Tick, until: Tick, own: Option<Duration>, timing: &Timing) -> Self {
-        let default = match until {
-            Tick::ZERO => timing.give_up_at_once,
-            _ => timing.give_up,
-        };
         Self {
             start,
             waits_until: until,
-            give_up: own.unwrap_or(default),
+            give_up: own.unwrap_or(timing.give_up(until)),
             reply: timing.reply,
         }
     }
