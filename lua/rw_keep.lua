@@ -27,6 +27,8 @@ if held[2] then
   redis.call('HSET', lock, kept_as .. ':write', '1')
   redis.call('HDEL', lock, holder .. ':write', holder)
 end
+-- While its slot is moved, a node refuses a key that it does not have: here, before the first write.
+if not held[2] then redis.call('EXISTS', read_timeout(lock, kept_as, 1)) end
 -- A writer that also reads is left as a writer.
 if held[1] then redis.call('DEL', read_timeout(lock, holder, 1)) end
 if not held[2] then

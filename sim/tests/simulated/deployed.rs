@@ -95,6 +95,12 @@ fn no_promise_is_broken_in_a_cluster() {
     holds(KINDS[1], 0..60);
 }
 
+/// A reader releases a lock early whose slot is being moved, in the world of this seed.
+#[test]
+fn a_hold_that_is_left_outlives_the_move_of_its_slot() {
+    run_all(KINDS[1], 985_584_774_532..985_584_774_533);
+}
+
 #[test]
 fn no_promise_is_broken_on_one_server() {
     holds(KINDS[2], 0..150);
