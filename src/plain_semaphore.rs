@@ -459,6 +459,17 @@ mod tests {
         assert!(took <= Duration::from_secs(2), "{took:?}");
     }
 
+    /// A server that answers with this error while the switch beside it is on.
+    fn refusing(refusal: &'static str) -> (Arc<Scripted>, Arc<AtomicBool>) {
+        let refuses = Arc::new(AtomicBool::new(false));
+        let refused = Arc::clone(&refuses);
+        let server = Scripted::new(move |_| match refused.load(Ordering::Relaxed) {
+            true => Reply::Error(refusal),
+            false => Reply::Value(Value::Int(1)),
+        });
+        (server, refuses)
+    }
+
     /// They have no lease with which they would end.
     #[tokio::test(start_paused = true)]
     async fn permits_are_returned_after_a_server_that_refused_for_long() {
@@ -469,12 +480,7 @@ mod tests {
             "READONLY You can't write against a read only replica.",
             "CLUSTERDOWN The cluster is down",
         ] {
-            let refuses = Arc::new(AtomicBool::new(false));
-            let refused = Arc::clone(&refuses);
-            let server = Scripted::new(move |_| match refused.load(Ordering::Relaxed) {
-                true => Reply::Error(refusal),
-                false => Reply::Value(Value::Int(1)),
-            });
+            let (server, refuses) = refusing(refusal);
             let client = Client::over(&server, Duration::from_secs(30));
             let permit = client.plain_semaphore("x").acquire().await.unwrap();
             refuses.store(true, Ordering::Relaxed);
@@ -521,12 +527,7 @@ mod tests {
     /// The right may be granted again, as when the rights of a user are replaced in several steps.
     #[tokio::test(start_paused = true)]
     async fn permits_are_returned_after_a_right_was_missing() {
-        let refuses = Arc::new(AtomicBool::new(false));
-        let refused = Arc::clone(&refuses);
-        let server = Scripted::new(move |_| match refused.load(Ordering::Relaxed) {
-            true => Reply::Error("NOPERM No permissions to access a key"),
-            false => Reply::Value(Value::Int(1)),
-        });
+        let (server, refuses) = refusing("NOPERM No permissions to access a key");
         let client = Client::over(&server, Duration::from_secs(30));
         let permit = client.plain_semaphore("x").acquire().await.unwrap();
         refuses.store(true, Ordering::Relaxed);
@@ -546,12 +547,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_shutdown_returns_permits_whose_right_is_back() {
-        let refuses = Arc::new(AtomicBool::new(false));
-        let refused = Arc::clone(&refuses);
-        let server = Scripted::new(move |_| match refused.load(Ordering::Relaxed) {
-            true => Reply::Error("NOPERM No permissions to access a key"),
-            false => Reply::Value(Value::Int(1)),
-        });
+        let (server, refuses) = refusing("NOPERM No permissions to access a key");
         let client = Client::over(&server, Duration::from_secs(30));
         let permit = client.plain_semaphore("x").acquire().await.unwrap();
         refuses.store(true, Ordering::Relaxed);

@@ -213,7 +213,7 @@ fn tell_abandoned(scripts: &Scripts, count: u64) {
 
 impl Queue {
     /// Takes out one entry if the server is silent and the queue is full. Entries of `later` go first, because they
-    /// were cancelled once already.
+    /// were sent once already. A denied one was not executed, so it counts as abandoned.
     fn make_room(&mut self) -> Option<Undo> {
         if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {
             return None;
